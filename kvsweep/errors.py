@@ -1,0 +1,40 @@
+"""Errors a user can mend: one line that names the option, file, line or field and says what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class InputError(ValueError):
+    """Input that cannot be used; the message is one line fit for a terminal (CLI exit code 2)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class PolicyError(InputError):
+    """A policy that cannot be loaded, compiled or trusted; names the policy or its file."""
+
+
+class ResultError(RuntimeError):
+    """Work that was asked for correctly and could not be finished (CLI exit code 1)."""
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """Return `value` as a message may print it: quoted, on one line, shortened to about `limit` characters."""
+    text = repr(str(value)) if isinstance(value, str) else repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def unknown_name(what: str, given: object, allowed: Iterable[str]) -> InputError:
+    """Return the error for a name that is not in `allowed`, with the nearest name suggested.
+
+    `what` names the option or field, for example ``--gpu`` or ``stacks.yaml: h200: gpu``.
+    """
+    names = list(allowed)
+    by_fold = {name.casefold(): name for name in reversed(names)}
+    close = get_close_matches(str(given).casefold(), list(by_fold), n=1, cutoff=0.5)
+    listed = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+    hint = f"did you mean {by_fold[close[0]]!r}? " if close else ""
+    return InputError(f"{what}: no {shown(given)}; {hint}choose from {listed}")
