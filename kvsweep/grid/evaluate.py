@@ -124,9 +124,7 @@ class Evaluator:
         from kvsweep.grid import jit
 
         kernel = jit.policy_kernel(policy)
-        nonsense = kernel(
-            rows, self._rates[slab.rates], self._targets[slab.targets], len(policy.modes), tuple(out)
-        )
+        nonsense = kernel(rows, self._rates[slab.rates], self._targets[slab.targets], len(policy.modes), tuple(out))
         if nonsense:
             raise PolicyError(
                 f"policy {policy.name} ({policy.origin}): {nonsense} decisions in one slab are nonsense; "
@@ -134,9 +132,7 @@ class Evaluator:
             )
 
 
-def run_slabs(
-    plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None
-) -> Iterator[Any]:
+def run_slabs(plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None) -> Iterator[Any]:
     """Yield ``work(slab)`` for every slab of `plan`, in order, computed on `threads` cores.
 
     Few slabs are ever in flight, so memory stays bounded; on an error or Ctrl-C the rest is cancelled.

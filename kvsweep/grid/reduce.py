@@ -51,9 +51,7 @@ def reduce_grid(
     kept_shape = tuple(len(plan.axes[dim]) for dim in kept)
     require_memory(8 * math.prod(kept_shape) * len(plan.policies) * len(names), f"keeping {', '.join(kept)}")
     evaluator = Evaluator(plan, announce)
-    totals = {
-        name: np.full((len(evaluator.policies), math.prod(kept_shape)), _START.get(name, 0.0)) for name in names
-    }
+    totals = {name: np.full((len(evaluator.policies), math.prod(kept_shape)), _START.get(name, 0.0)) for name in names}
     strides = _strides(plan, kept)
 
     def work(slab: Slab) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvsweep.costs.deployment import Deployment
-from kvsweep.costs.placement import TIERS, hit_percent, miss_blocks
+from kvsweep.costs.placement import TIERS, hit_percent
 from kvsweep.errors import InputError
 from kvsweep.grid.evaluate import Announce, Progress, evaluate_grid
-from kvsweep.grid.plan import Plan, make_plan
+from kvsweep.grid.plan import Plan, make_plan, notes
 from kvsweep.grid.reduce import DEFAULT_OVER, reduce_grid
 from kvsweep.policies.registry import PolicySet
 from kvsweep.results.dataset import sweep_dataset, text_array, timestamp
@@ -113,42 +113,6 @@ def _attrs(plan: Plan, problems: Sequence[str], kind: str) -> dict[str, Any]:
         "kvsweep_catalog_sha256": plan.catalog.sha256,
         "kvsweep_warnings": "\n".join(warnings) or None,
     }
-
-
-def notes(plan: Plan) -> list[str]:
-    """Return what a reader of the results must know: inputs without effect, weights that do not fit, overflow."""
-    lines = []
-    placements = plan.axes["placement"]
-    if all(label == "disk" for label in placements):
-        for name in ("dram", "dram_count", "dram_bandwidth", "dram_capacity", "hbm_capacity", "hbm_bandwidth"):
-            if name in plan.given:
-                lines.append(f"{name} has no effect with placement disk")
-    unfit = [deployment for deployment in plan.deployments if not deployment.weights_fit]
-    if unfit:
-        which = f"{len(unfit)} of {len(plan.deployments)} deployments"
-        lines.append(f"weights do not fit in HBM ({which}): VRAM capacity taken as 0, recompute rate unchanged")
-    if _overflows(plan):
-        lines.append("some points place more blocks in a tier than it holds; rates are not changed by overflow")
-    return lines
-
-
-def _overflows(plan: Plan) -> bool:
-    """Return whether any placement can exceed a tier, by the point with the most hits."""
-    hits = float(np.max(plan.numbers("total_blocks")))
-    if plan.hit_dim == "hit_ratio":
-        hits -= miss_blocks(hits, hit_percent(float(np.max(plan.numbers("hit_ratio")))))
-    else:
-        hits -= float(np.min(plan.numbers("miss_blocks")))
-    for deployment in plan.deployments:
-        vram, dram, disk = deployment.capacities()
-        for shares in plan.fractions():
-            if np.isnan(shares[0]):
-                over = hits > vram + dram + disk
-            else:
-                over = any(hits * share > held for share, held in zip(shares, (vram, dram, disk), strict=True))
-            if over:
-                return True
-    return False
 
 
 def _coords(plan: Plan, policies: PolicySet) -> Coords:
