@@ -203,12 +203,12 @@ def _amended(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
 
 
 def _sources_of(record: Sourced, where: str) -> Iterator[tuple[str, str]]:
-    """Yield every source key of an entry and its groups with the place it stands."""
-    yield record.source, where
+    """Yield every source key of an entry with the place it stands, groups first: the entry's own may come from one."""
     for field in dataclasses.fields(record):
         group = getattr(record, field.name)
         if isinstance(group, Sourced):
             yield group.source, f"{where}: {field.name}"
+    yield record.source, where
 
 
 def _sha256(entries: Mapping[str, Mapping[str, Entry]], sources: Mapping[str, str]) -> str:
