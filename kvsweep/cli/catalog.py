@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -70,8 +71,11 @@ def _list_command(kind: str) -> click.Command:
     @_listing_options
     @click.pass_context
     def command(ctx: click.Context, output_format: str, hardware: tuple[Path, ...]) -> None:
-        entries = _load(_hardware(ctx, hardware)).entries(kind)
-        _print(list(entries.values()), _columns(kind), _format(ctx, output_format))
+        output_format = _format(ctx, output_format)
+        rows = list(_load(_hardware(ctx, hardware)).entries(kind).values())
+        _print(
+            rows if output_format == "table" else [_record(kind, row) for row in rows], _columns(kind), output_format
+        )
 
     return click.command(kind, help=f"List {KINDS[kind]}.")(command)
 
@@ -165,10 +169,30 @@ def _scaled(name: str, header: str, unit: float) -> Column:
     return Column(header, value)
 
 
-def _kv_per_token(entry: Any) -> float:
-    """Return the KV bytes of one token of a model [kB]."""
-    per_token: float = entry.bytes_per_block / entry.tokens_per_block
-    return per_token / KB
+def _kv_figures(model: Any) -> dict[str, float]:
+    """Return the KV bytes that follow from the shape of a model, bf16 [byte]; none without a shape.
+
+    Logical per token, allocated per token by an engine that keeps window layers whole, and fixed per sequence.
+    """
+    from kvsweep.catalog import models
+
+    if model.shape is None:
+        return {}
+    return {
+        "bytes_per_token": models.kv_bytes_per_token(model.shape),
+        "bytes_per_token_all_layers": models.kv_bytes_per_token_all_layers(model.shape),
+        "fixed_bytes_per_sequence": models.kv_fixed_bytes_per_sequence(model.shape),
+    }
+
+
+def _kv(name: str, header: str, unit: float) -> Column:
+    """Return the column of a figure of `_kv_figures` in units of `unit` bytes."""
+    return Column(header, lambda model: figures[name] / unit if (figures := _kv_figures(model)) else None)
+
+
+def _record(kind: str, entry: Any) -> Any:
+    """Return what JSON and CSV hold of an entry: its fields, for a model with its KV bytes."""
+    return asdict(entry) | {"kv": _kv_figures(entry) or None} if kind == "models" else entry
 
 
 def _columns(kind: str) -> list[Column]:
@@ -182,8 +206,10 @@ def _columns(kind: str) -> list[Column]:
         "drams": [_text("name"), bandwidth, capacity, cost],
         "disks": [_text("name"), bandwidth, capacity, cost],
         "links": [_text("name"), bandwidth, cost],
-        "models": [_text("name"), _scaled("params", "params [1e9]", 1e9), Column("KV/token [kB]", _kv_per_token),
-                   _scaled("bytes_per_block", "block [MB]", MB), _scaled("gpu_eta", "eta [1]", 1.0)],
+        "models": [_scaled("params", "params [1e9]", 1e9), _scaled("bytes_per_block", "block [MB]", MB),
+                   _kv("bytes_per_token", "KV/token [kB]", KB),
+                   _kv("bytes_per_token_all_layers", "all layers [kB]", KB),
+                   _kv("fixed_bytes_per_sequence", "fixed [MB]", MB)],
         "stacks": [_text("gpu"), _text("gpu_count", "GPUs"), _text("dram"), _text("dram_count", "DRAMs"),
                    _text("disk"), _text("link")],
     }  # fmt: skip

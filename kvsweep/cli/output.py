@@ -63,9 +63,12 @@ def to_csv(rows: Iterable[object]) -> str:
 
 
 def _fitted(widths: list[int], fixed: Sequence[bool]) -> list[int]:
-    """Return `widths` with the widest free columns narrowed until the table is at most TABLE_WIDTH wide."""
+    """Return `widths` with the widest text columns narrowed until the table is at most TABLE_WIDTH wide.
+
+    The first column stays whole: it holds what the user types back.
+    """
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - TABLE_WIDTH
-    free = [i for i in range(len(widths)) if not fixed[i]]
+    free = [i for i in range(1, len(widths)) if not fixed[i]]
     while excess > 0 and free:
         widest = max(free, key=lambda i: widths[i])
         widths[widest] -= 1
