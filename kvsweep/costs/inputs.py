@@ -1,0 +1,95 @@
+"""The inputs of the analytic model: name, unit, allowed range and meaning of each, in one table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvsweep.errors import InputError, shown
+from kvsweep.units import parse_quantity
+
+
+@dataclass(frozen=True)
+class Field:
+    """A number the model takes: its unit and the range [lowest, highest] it may have."""
+
+    name: str
+    unit: str
+    lowest: float
+    highest: float
+    doc: str
+    whole: bool = False
+    open_below: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """The allowed range in words, for messages and help."""
+        kind = "a whole number" if self.whole else "a number"
+        relation = "> " if self.open_below else ">= "
+        unit = "" if self.unit == "1" else f" {self.unit}"
+        return f"{kind} {relation}{self.lowest:g} and <= {self.highest:g}{unit}"
+
+    def check(self, value: Any, what: str) -> float:
+        """Return `value` (a number, or text with an optional unit suffix) as a float within the range.
+
+        Raises InputError naming `what`, the value and the allowed range.
+        """
+        if isinstance(value, str):
+            number = parse_quantity(value, self.unit, what)
+        elif isinstance(value, bool) or not hasattr(value, "__float__"):
+            raise InputError(f"{what}: {shown(value)} is not a number; allowed: {self.allowed}")
+        else:
+            number = float(value)
+        below = number <= self.lowest if self.open_below else number < self.lowest
+        if math.isnan(number) or below or number > self.highest or (self.whole and number != math.floor(number)):
+            raise InputError(f"{what}: {shown(value)} is out of range; allowed: {self.allowed}")
+        return number
+
+
+def _positive(name: str, unit: str, highest: float, doc: str) -> Field:
+    return Field(name, unit, 0.0, highest, doc, open_below=True)
+
+
+# Upper bounds are far beyond any machine: they catch a slipped unit and keep every product finite.
+HARDWARE_FIELDS: Mapping[str, Field] = {
+    field.name: field
+    for field in (
+        Field("gpu_count", "1", 1.0, 1e6, "GPUs that share the work", whole=True),
+        Field("dram_count", "1", 1.0, 1e6, "DRAM modules; they multiply capacity, not bandwidth", whole=True),
+        _positive("peak_flops", "FLOP/s", 1e21, "peak compute of one GPU"),
+        _positive("hbm_bandwidth", "byte/s", 1e18, "HBM bandwidth of one GPU"),
+        _positive("hbm_capacity", "byte", 1e18, "HBM capacity of one GPU"),
+        _positive("dram_bandwidth", "byte/s", 1e18, "DRAM bandwidth"),
+        _positive("dram_capacity", "byte", 1e18, "capacity of one DRAM module"),
+        _positive("disk_bandwidth", "byte/s", 1e18, "disk read bandwidth"),
+        _positive("disk_capacity", "byte", math.inf, "disk capacity"),
+        _positive("link_bandwidth", "byte/s", 1e18, "bandwidth of the link to the GPU"),
+    )
+}
+MODEL_FIELDS: Mapping[str, Field] = {
+    field.name: field
+    for field in (
+        _positive("model_params", "1", 1e16, "parameters of the model"),
+        Field("tokens_per_block", "1", 1.0, 1e6, "tokens in a KV block", whole=True),
+        _positive("bytes_per_block", "byte", 1e15, "bytes of a KV block"),
+        Field("gpu_eta", "1", 0.0, 1.0, "achieved share of the peak compute", open_below=True),
+    )
+}
+WORKLOAD_FIELDS: Mapping[str, Field] = {
+    field.name: field
+    for field in (
+        Field("total_blocks", "block", 0.0, 1e12, "KV blocks a request needs", whole=True),
+        Field("miss_blocks", "block", 0.0, 1e12, "blocks cached nowhere", whole=True),
+        Field("hit_ratio", "1", 0.0, 1.0, "share of the blocks that is cached"),
+        _positive("request_rate", "1/s", 1e9, "requests a second"),
+        _positive("p95_seconds", "s", 1e9, "latency target"),
+    )
+}
+NUMBER_FIELDS: Mapping[str, Field] = {**HARDWARE_FIELDS, **MODEL_FIELDS, **WORKLOAD_FIELDS}
+
+PART_FIELDS: Mapping[str, str] = {
+    "stack": "stacks", "gpu": "gpus", "dram": "drams", "disk": "disks", "link": "links", "model": "models",
+}  # fmt: skip
+"""Inputs that are keys of the catalog, with the kind of entry each one names."""

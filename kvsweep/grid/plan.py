@@ -1,0 +1,203 @@
+"""A sweep before it runs: every input checked, every axis laid out, its size and memory known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvsweep.catalog.load import Catalog, load
+from kvsweep.costs import placement as placements
+from kvsweep.costs.deployment import Deployment, deploy
+from kvsweep.costs.inputs import HARDWARE_FIELDS, MODEL_FIELDS, NUMBER_FIELDS, PART_FIELDS, WORKLOAD_FIELDS
+from kvsweep.errors import InputError, PolicyError, shown, unknown_name
+from kvsweep.grid.axes import key_axis, number_axis, placement_axis, placement_weights
+from kvsweep.policies.registry import PolicySet, load_policies
+
+DEPLOYMENT_AXES = (*PART_FIELDS, *HARDWARE_FIELDS, *MODEL_FIELDS)
+"""Axes that pick the machine and the model; as dims they stand before `total_blocks`, in this order."""
+
+WORKLOAD_AXES = ("total_blocks", "placement", "hit_ratio", "miss_blocks", "request_rate", "p95_seconds")
+
+OPTIONS = ("policies", "policy_files", "hardware", "dtype", "squeeze")
+
+DEFAULTS: Mapping[str, Any] = {
+    "total_blocks": 10_000,
+    "placement": "disk",
+    "hit_ratio": "0:1:0.1",
+    "request_rate": "0.01:0.30:0.01",
+    "p95_seconds": "5:60:5",
+}
+
+MAX_DEPLOYMENTS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked sweep. `axes` maps each dim after ``policy``, in order, to its float points or its labels."""
+
+    axes: Mapping[str, NDArray[np.float64] | list[str]]
+    deployments: list[Deployment]
+    policies: PolicySet
+    catalog: Catalog
+    config: Mapping[str, Any]
+    dtype: str = "f4"
+    squeeze: bool = True
+    given: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the dims after ``policy``."""
+        return tuple(len(points) for points in self.axes.values())
+
+    @property
+    def n_points(self) -> int:
+        """Grid points, policies not counted."""
+        return math.prod(self.shape)
+
+    @property
+    def n_rows(self) -> int:
+        """Points of all axes but request rate and latency target."""
+        return math.prod(self.shape[:-2])
+
+    @property
+    def deployment_dims(self) -> tuple[str, ...]:
+        """Dims that pick the machine and the model."""
+        names = tuple(self.axes)
+        return names[: names.index("total_blocks")]
+
+    @property
+    def hit_dim(self) -> str:
+        """``hit_ratio`` or ``miss_blocks``, whichever the sweep is over."""
+        return "miss_blocks" if "miss_blocks" in self.axes else "hit_ratio"
+
+    @property
+    def stored_bytes(self) -> int:
+        """Memory [byte] of the full result."""
+        per_point = 2 * np.dtype(self.dtype).itemsize + 2
+        return self.n_points * len(self.policies) * per_point + self.n_rows * 4 * 8
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """Return the points of a numeric axis."""
+        points = self.axes[name]
+        assert isinstance(points, np.ndarray)
+        return points
+
+    def fractions(self) -> NDArray[np.float64]:
+        """Return the normalised shares (placement, 3) of vram, dram, disk; NaN for ``auto``."""
+        rows = []
+        for label in self.axes["placement"]:
+            weights = placement_weights(str(label))
+            rows.append(weights if math.isnan(weights[0]) else placements.normalized(*weights))
+        return np.array(rows, dtype=np.float64)
+
+
+def make_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None) -> Plan:
+    """Return the plan of a sweep described by `options`, as `kvsweep.sweep` takes them.
+
+    `spell` says how messages call an option (the command line adds dashes). Raises InputError for the first
+    option that cannot be used.
+    """
+    names = {name: (spell or {}).get(name, name) for name in (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS)}
+    for name in options:
+        if name not in names:
+            raise unknown_name("sweep", name, names)
+    given = {name: value for name, value in options.items() if value is not None}
+    if "hit_ratio" in given and "miss_blocks" in given:
+        raise InputError(
+            f"{names['miss_blocks']}: give either {names['miss_blocks']} or {names['hit_ratio']}, not both"
+        )
+    config = {**DEFAULTS, **given}
+    if "miss_blocks" in given:
+        del config["hit_ratio"]
+
+    catalog = load([Path(path) for path in _several(given.get("hardware", ()))])
+    policies = _policies(given, names)
+    deployment_axes = _deployment_axes(given, names, catalog)
+    deployments = _deployments(deployment_axes, catalog)
+    if "stack" not in deployment_axes:
+        deployment_axes = {"stack": [deployments[0].stack], **deployment_axes}
+    axes = deployment_axes | _workload_axes(config, names)
+    if "miss_blocks" in axes and np.max(axes["miss_blocks"]) > np.min(axes["total_blocks"]):
+        raise InputError(
+            f"{names['miss_blocks']}: {np.max(axes['miss_blocks']):g} is more than {names['total_blocks']} "
+            f"{np.min(axes['total_blocks']):g}; allowed: 0 to the smallest total"
+        )
+    dtype = config.get("dtype", "f4")
+    if dtype not in ("f4", "f8"):
+        raise InputError(f"{names['dtype']}: {shown(dtype)}; allowed: f4, f8")
+    return Plan(
+        axes=axes, deployments=deployments, policies=policies, catalog=catalog,
+        config=_resolved(config, policies), dtype=dtype, squeeze=bool(config.get("squeeze", True)),
+        given=frozenset(given),
+    )  # fmt: skip
+
+
+def _several(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str | os.PathLike) else list(value)
+
+
+def _policies(given: Mapping[str, Any], names: Mapping[str, str]) -> PolicySet:
+    files = _several(given.get("policy_files", ()))
+    for file in files:
+        if not Path(file).is_file():
+            raise InputError(f"{names['policy_files']}: {file}: no such file")
+    policies = load_policies(files)
+    if "policies" in given:
+        policies = policies.select(_several(given["policies"]), names["policies"])
+    if not policies:
+        raise PolicyError(f"{names['policies']}: no policy is left to evaluate: {'; '.join(policies.problems)}")
+    return policies
+
+
+def _deployment_axes(given: Mapping[str, Any], names: Mapping[str, str], catalog: Catalog) -> dict[str, Any]:
+    axes: dict[str, Any] = {}
+    for name, kind in PART_FIELDS.items():
+        if name in given:
+            axes[name] = key_axis(given[name], names[name])
+            for key in axes[name]:
+                catalog.part(kind, key, names[name])
+    for name in (*HARDWARE_FIELDS, *MODEL_FIELDS):
+        if name in given:
+            axes[name] = number_axis(given[name], NUMBER_FIELDS[name], names[name])
+    count = math.prod(len(points) for points in axes.values())
+    if count > MAX_DEPLOYMENTS:
+        raise InputError(f"{', '.join(axes)}: {count:.3g} deployments; allowed: at most {MAX_DEPLOYMENTS}")
+    return axes
+
+
+def _deployments(axes: Mapping[str, Any], catalog: Catalog) -> list[Deployment]:
+    return [deploy(catalog, dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())]
+
+
+def _workload_axes(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    axes: dict[str, Any] = {}
+    for name in WORKLOAD_AXES:
+        if name == "placement":
+            axes[name] = placement_axis(config[name], names[name])
+        elif name in config:
+            axes[name] = number_axis(config[name], WORKLOAD_FIELDS[name], names[name])
+    return axes
+
+
+def _resolved(config: Mapping[str, Any], policies: PolicySet) -> dict[str, Any]:
+    """Return the study as plain YAML values, so that it can be stored and run again."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray | np.generic):
+            return value.tolist()
+        if isinstance(value, os.PathLike):
+            return str(value)
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            return [plain(item) for item in value]
+        return value
+
+    ordered = [name for name in (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS) if name in config]
+    return {name: plain(config[name]) for name in ordered} | {"policies": list(policies)}

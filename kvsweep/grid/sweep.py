@@ -1,0 +1,248 @@
+"""`kvsweep.sweep`: a plan evaluated and put into a Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvsweep.costs.deployment import Deployment
+from kvsweep.costs.placement import TIERS, hit_percent, miss_blocks
+from kvsweep.errors import InputError
+from kvsweep.grid.evaluate import Announce, Progress, evaluate_grid
+from kvsweep.grid.plan import Plan, make_plan
+from kvsweep.grid.reduce import DEFAULT_OVER, reduce_grid
+from kvsweep.policies.registry import PolicySet
+from kvsweep.results.dataset import sweep_dataset, text_array, timestamp
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Coords = dict[str, tuple[Sequence[str], Any]]
+
+
+def sweep(
+    *,
+    reduce: str | Sequence[str] | None = None,
+    reduce_over: str | Sequence[str] = DEFAULT_OVER,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    announce: Announce = lambda line: None,
+    **options: Any,
+) -> xr.Dataset:
+    """Return the decisions of every policy over the product of the given axes, as a Dataset.
+
+    Parameters
+    ----------
+    reduce : names of `kvsweep.grid.reduce.REDUCTIONS`
+        Stream these reductions instead of storing the grid, which may then be far larger than memory.
+    reduce_over : dims
+        Dims the reductions run over.
+    threads : cores to use, all by default
+    progress : called with (points done, points in all)
+    announce : called with a line about what is waited for
+    **options
+        Axes and settings, each a number or name, a list, an array or axis text (``"5:60:5"``, ``"log:1:100:n9"``):
+        ``stack gpu dram disk link model`` (catalog keys), ``gpu_count dram_count peak_flops hbm_bandwidth
+        hbm_capacity dram_bandwidth dram_capacity disk_bandwidth disk_capacity link_bandwidth model_params
+        tokens_per_block bytes_per_block gpu_eta`` (numbers in base units), ``total_blocks`` [block],
+        ``placement`` (``disk``, ``auto``, ``manual:V,D,K``, ``simplex:n``), ``hit_ratio`` [1] or ``miss_blocks``
+        [block], ``request_rate`` [1/s], ``p95_seconds`` [s]; ``policies`` (ids), ``policy_files``, ``hardware``
+        (overlay folders), ``dtype`` (``f4`` or ``f8``), ``squeeze``.
+
+    Raises
+    ------
+    InputError
+        For the first option that cannot be used, naming it and what is allowed.
+    """
+    return run_plan(make_plan(options), reduce, reduce_over, threads, progress, announce)
+
+
+def run_plan(
+    plan: Plan,
+    reduce: str | Sequence[str] | None = None,
+    reduce_over: str | Sequence[str] = DEFAULT_OVER,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    announce: Announce = lambda line: None,
+) -> xr.Dataset:
+    """Return the Dataset of a plan, see `sweep`."""
+    if threads is not None and not 1 <= threads <= 1024:
+        raise InputError(f"threads: {threads}; allowed: 1 to 1024")
+    if reduce is not None:
+        return _reduced(plan, reduce, reduce_over, (threads, progress, announce))
+    policies, arrays, problems = evaluate_grid(plan, threads, progress, announce)
+    dims = ("policy", *plan.axes)
+    _globalize_modes(arrays["decision_mode"], policies)
+    variables = {
+        name: (dims, arrays[name].reshape(len(policies), *plan.shape))
+        for name in ("reassigned_hit_blocks", "total_time", "meets_slo", "decision_mode")
+    }
+    row_dims = tuple(plan.axes)[:-2]
+    rows = plan.shape[:-2]
+    coords = _coords(plan, policies) | {
+        "storage_throughput": (row_dims, arrays["storage_throughput"].reshape(rows)),
+        "tier_hit_blocks": ((*row_dims, "tier"), arrays["tier_hit_blocks"].reshape(*rows, len(TIERS))),
+    }
+    ds = sweep_dataset(variables, coords, _attrs(plan, problems, "sweep"), plan.squeeze)
+    modes = _mode_labels(policies)
+    ds["decision_mode"].attrs |= {
+        "flag_values": np.arange(len(modes), dtype="i1"), "flag_meanings": " ".join(modes),
+    }  # fmt: skip
+    ds["meets_slo"].attrs |= {"flag_values": np.array([0, 1], dtype="i1"), "flag_meanings": "misses meets"}
+    return ds
+
+
+def _reduced(plan: Plan, reduce: Any, reduce_over: Any, run: tuple[Any, Any, Any]) -> xr.Dataset:
+    policies, variables, kept, problems = reduce_grid(plan, reduce, reduce_over, *run)
+    coords = {name: coord for name, coord in _coords(plan, policies).items() if set(coord[0]) <= {"policy", *kept}}
+    over = [dim for dim in plan.axes if dim not in kept]
+    lengths = ", ".join(f"{dim} ({len(plan.axes[dim])})" for dim in over)
+    attrs = _attrs(plan, problems, "reduction") | {"kvsweep_reduced_over": lengths}
+    return sweep_dataset(variables, coords, attrs, plan.squeeze)
+
+
+def _attrs(plan: Plan, problems: Sequence[str], kind: str) -> dict[str, Any]:
+    warnings = [*problems, *notes(plan)]
+    return {
+        "title": f"Restore or recompute: {plan.n_points} points x {len(plan.policies)} policies",
+        "history": f"{timestamp()} kvsweep {kind}",
+        "kvsweep_kind": kind,
+        "kvsweep_config": dict(plan.config),
+        "kvsweep_catalog_sha256": plan.catalog.sha256,
+        "kvsweep_warnings": "\n".join(warnings) or None,
+    }
+
+
+def notes(plan: Plan) -> list[str]:
+    """Return what a reader of the results must know: inputs without effect, weights that do not fit, overflow."""
+    lines = []
+    placements = plan.axes["placement"]
+    if all(label == "disk" for label in placements):
+        for name in ("dram", "dram_count", "dram_bandwidth", "dram_capacity", "hbm_capacity", "hbm_bandwidth"):
+            if name in plan.given:
+                lines.append(f"{name} has no effect with placement disk")
+    unfit = [deployment for deployment in plan.deployments if not deployment.weights_fit]
+    if unfit:
+        which = f"{len(unfit)} of {len(plan.deployments)} deployments"
+        lines.append(f"weights do not fit in HBM ({which}): VRAM capacity taken as 0, recompute rate unchanged")
+    if _overflows(plan):
+        lines.append("some points place more blocks in a tier than it holds; rates are not changed by overflow")
+    return lines
+
+
+def _overflows(plan: Plan) -> bool:
+    """Return whether any placement can exceed a tier, by the point with the most hits."""
+    hits = float(np.max(plan.numbers("total_blocks")))
+    if plan.hit_dim == "hit_ratio":
+        hits -= miss_blocks(hits, hit_percent(float(np.max(plan.numbers("hit_ratio")))))
+    else:
+        hits -= float(np.min(plan.numbers("miss_blocks")))
+    for deployment in plan.deployments:
+        vram, dram, disk = deployment.capacities()
+        for shares in plan.fractions():
+            if np.isnan(shares[0]):
+                over = hits > vram + dram + disk
+            else:
+                over = any(hits * share > held for share, held in zip(shares, (vram, dram, disk), strict=True))
+            if over:
+                return True
+    return False
+
+
+def _coords(plan: Plan, policies: PolicySet) -> Coords:
+    """Return the axes and what else is known of each point, on the dims it depends on."""
+    coords: Coords = {"tier": (("tier",), text_array(TIERS))}
+    for name, points in plan.axes.items():
+        coords[name] = ((name,), text_array(points) if isinstance(points, list) else points)
+    for tier, shares in zip(TIERS, plan.fractions().T, strict=True):
+        coords[f"{tier}_fraction"] = (("placement",), shares)
+    return coords | _policy_coords(policies) | _deployment_coords(plan) | _miss_coord(plan)
+
+
+def _policy_coords(policies: PolicySet) -> Coords:
+    listed = list(policies.values())
+    dim = ("policy",)
+    return {
+        "policy": (dim, text_array(list(policies))),
+        "policy_label": (dim, text_array([policy.label for policy in listed])),
+        "policy_description": (dim, text_array([policy.description for policy in listed])),
+        "policy_color": (dim, text_array([policy.color for policy in listed])),
+        "policy_recomputes": (dim, text_array([policy.recomputes for policy in listed])),
+        "policy_order": (dim, np.array([policy.order for policy in listed])),
+        "policy_modes": (dim, np.array([len(policy.modes) for policy in listed], dtype="i2")),
+    }
+
+
+_DEPENDS = {
+    "gpu": ("stack", "gpu"), "dram": ("stack", "dram"), "disk": ("stack", "disk"), "link": ("stack", "link"),
+    "model": ("model",), "gpu_count": ("stack", "gpu_count"), "dram_count": ("stack", "dram_count"),
+    "peak_flops": ("stack", "gpu", "peak_flops"), "hbm_bandwidth": ("stack", "gpu", "hbm_bandwidth"),
+    "hbm_capacity": ("stack", "gpu", "hbm_capacity"), "dram_bandwidth": ("stack", "dram", "dram_bandwidth"),
+    "dram_capacity": ("stack", "dram", "dram_capacity"), "disk_bandwidth": ("stack", "disk", "disk_bandwidth"),
+    "disk_capacity": ("stack", "disk", "disk_capacity"), "link_bandwidth": ("stack", "link", "link_bandwidth"),
+    "model_params": ("model", "model_params"), "tokens_per_block": ("model", "tokens_per_block"),
+    "bytes_per_block": ("model", "bytes_per_block"), "gpu_eta": ("model", "gpu_eta"),
+}  # fmt: skip
+"""Axes each resolved property of a deployment depends on."""
+_RECOMPUTE_AXES = {"stack", "gpu", "gpu_count", "peak_flops", "model", "model_params", "tokens_per_block", "gpu_eta"}
+_TIER_AXES = {
+    "stack", "gpu", "dram", "disk", "link", "hbm_bandwidth", "dram_bandwidth", "disk_bandwidth", "link_bandwidth",
+    "model", "bytes_per_block",
+}  # fmt: skip
+
+
+def _deployment_coords(plan: Plan) -> Coords:
+    """Return what every deployment resolved to; axes themselves are coordinates already."""
+    names = plan.deployment_dims
+    shape = tuple(len(plan.axes[name]) for name in names)
+    grid = np.empty(len(plan.deployments), dtype=object)
+    grid[:] = plan.deployments
+    grid = grid.reshape(shape)
+
+    def along(wanted: set[str]) -> tuple[tuple[str, ...], list[Deployment], tuple[int, ...]]:
+        index = tuple(slice(None) if name in wanted else 0 for name in names)
+        part = grid[index]
+        dims = tuple(name for name in names if name in wanted)
+        return dims, (list(part.ravel()) if dims else [part]), tuple(len(plan.axes[dim]) for dim in dims)
+
+    coords: Coords = {}
+    for name, depends in _DEPENDS.items():
+        if name not in plan.axes:
+            dims, deployments, lengths = along(set(depends))
+            values = [getattr(deployment, name) for deployment in deployments]
+            array = text_array(values) if isinstance(values[0], str) else np.array(values)
+            coords[name] = (dims, array.reshape(lengths))
+    dims, deployments, lengths = along(_RECOMPUTE_AXES)
+    rates = np.array([deployment.rates().recompute_throughput for deployment in deployments])
+    coords["recompute_throughput"] = (dims, rates.reshape(lengths))
+    dims, deployments, lengths = along(_TIER_AXES)
+    tiers = np.array([deployment.throughputs() for deployment in deployments])
+    coords["tier_throughput"] = ((*dims, "tier"), tiers.reshape(*lengths, len(TIERS)))
+    dims, deployments, lengths = along(set(names))
+    fit = np.array([deployment.weights_fit for deployment in deployments], dtype="i1")
+    coords["weights_fit"] = (dims, fit.reshape(lengths))
+    return coords
+
+
+def _miss_coord(plan: Plan) -> Coords:
+    if plan.hit_dim == "miss_blocks":
+        return {}
+    percent = np.array([hit_percent(float(ratio)) for ratio in plan.numbers("hit_ratio")])
+    # The arithmetic of `miss_blocks` on arrays: rint rounds half to even, too.
+    missing = np.rint(plan.numbers("total_blocks")[:, None] * (100.0 - percent) / 100.0)
+    return {"miss_blocks": (("total_blocks", "hit_ratio"), missing)}
+
+
+def _mode_labels(policies: PolicySet) -> list[str]:
+    return list(dict.fromkeys(mode for policy in policies.values() for mode in policy.modes))
+
+
+def _globalize_modes(codes: Any, policies: PolicySet) -> None:
+    """Turn each policy's own mode indices, in place, into indices of the labels of all policies."""
+    labels = _mode_labels(policies)
+    for index, policy in enumerate(policies.values()):
+        table = np.array([labels.index(mode) for mode in policy.modes], dtype="i1")
+        if not np.array_equal(table, np.arange(len(table))):
+            np.take(table, codes[index], out=codes[index])

@@ -1,0 +1,15 @@
+"""Restore every hit, recompute only the misses."""
+
+from kvsweep.policies.context import Context
+
+name = "default_policy"
+label = "Restore"
+description = "Restore all hits, recompute only the misses."
+color = "#e01c1c"
+order = 20
+recomputes = "any"
+modes = ("fixed_default",)
+
+
+def decide(ctx: Context) -> tuple[float, str]:
+    return 0.0, "fixed_default"

@@ -1,0 +1,207 @@
+"""Finds policies (built in, files, entry points), checks their metadata and keeps broken ones from harming others."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import math
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kvsweep.errors import PolicyError, shown, unknown_name
+from kvsweep.policies.context import SIDES, Context
+
+ENTRY_POINT_GROUP = "kvsweep.policies"
+
+_HELPER_MODULES = {"context", "registry", "outcome"}
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_COLOR = re.compile(r"#[0-9a-fA-F]{6}")
+_MAX_MODES = 100  # mode codes of all policies together are stored as int8
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A restore-or-recompute policy: its decision and what describes it to people and files."""
+
+    name: str
+    label: str
+    description: str
+    color: str
+    order: float
+    recomputes: str
+    modes: tuple[str, ...]
+    decide: Callable[[Context], tuple[float, str | int]]
+    origin: str
+
+    def choose(self, ctx: Context) -> tuple[float, str]:
+        """Return (reassigned hit blocks [block] within 0..hits, mode label) for one request.
+
+        Raises PolicyError when the policy fails or answers with something else.
+        """
+        try:
+            answer = self.decide(ctx)
+            reassigned, mode = answer
+            reassigned = float(reassigned)
+        except Exception as error:
+            raise PolicyError(f"policy {self.name} ({self.origin}): decide failed: {_reason(error)}") from error
+        if math.isnan(reassigned):
+            raise PolicyError(f"policy {self.name} ({self.origin}): decide returned NaN blocks; allowed: a number")
+        if isinstance(mode, int) and 0 <= mode < len(self.modes):
+            mode = self.modes[mode]
+        if mode not in self.modes:
+            raise PolicyError(
+                f"policy {self.name} ({self.origin}): decide returned mode {shown(mode)}; "
+                f"allowed: {', '.join(self.modes)} or an index of these"
+            )
+        return ctx.clamp(reassigned), str(mode)
+
+
+class PolicySet(Mapping[str, Policy]):
+    """Policies by id in display order, and one line for each that had to be left out."""
+
+    def __init__(self, policies: Iterable[Policy], problems: Iterable[str] = ()) -> None:
+        ranked = sorted(policies, key=lambda policy: (policy.order, policy.name))
+        self._policies = {policy.name: policy for policy in ranked}
+        self.problems = tuple(problems)
+
+    def __getitem__(self, name: str) -> Policy:
+        return self._policies[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._policies)
+
+    def __len__(self) -> int:
+        return len(self._policies)
+
+    def select(self, names: Iterable[str], what: str) -> PolicySet:
+        """Return only the policies called `names`; an unknown one is an error naming `what`."""
+        wanted = list(names)
+        for name in wanted:
+            if name not in self._policies:
+                raise unknown_name(what, name, self._policies)
+        return PolicySet((self._policies[name] for name in dict.fromkeys(wanted)), self.problems)
+
+
+def load_policies(files: Iterable[str | Path] = ()) -> PolicySet:
+    """Return every policy: built in, then of `files`, then of installed packages.
+
+    A policy that cannot be used is left out and described in `PolicySet.problems`; files are read anew at each
+    call, so an edit is always seen.
+    """
+    found: dict[str, Policy] = {}
+    problems: list[str] = []
+    for origin, load in _sources(files):
+        try:
+            policy = _from_module(load(), origin)
+            if policy.name in found:
+                raise PolicyError(f"name {policy.name!r} is already taken by {found[policy.name].origin}")
+            taken = sum(len(other.modes) for other in found.values())
+            if taken + len(policy.modes) > _MAX_MODES:
+                raise PolicyError(f"more than {_MAX_MODES} decision modes over all policies")
+        except (Exception, SystemExit) as error:  # foreign code: whatever it raises stays its own problem
+            problems.append(f"{origin}: left out: {_reason(error)}")
+        else:
+            found[policy.name] = policy
+    return PolicySet(found.values(), problems)
+
+
+def _sources(files: Iterable[str | Path]) -> Iterator[tuple[str, Callable[[], ModuleType]]]:
+    package = importlib.import_module("kvsweep.policies")
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name not in _HELPER_MODULES:
+            name = f"kvsweep.policies.{module.name}"
+            yield f"built in {module.name}", lambda name=name: importlib.import_module(name)
+    for file in files:
+        path = Path(file)
+        yield f"policy file {path}", lambda path=path: _load_file(path)
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
+        yield f"entry point {point.name} = {point.value}", lambda point=point: _load_entry_point(point)
+
+
+def _load_entry_point(point: EntryPoint) -> ModuleType:
+    module = point.load()
+    if not isinstance(module, ModuleType):
+        raise PolicyError(f"{point.value} is not a module with decide and its metadata")
+    return module
+
+
+def _load_file(path: Path) -> ModuleType:
+    source = path.read_bytes()
+    # The name depends on place and content only: kernels cached by another process find the module under it.
+    digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + source).hexdigest()[:16]
+    name = f"kvsweep_policy_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    code = compile(source, str(path), "exec")
+    spec = importlib.util.spec_from_loader(name, loader=None, origin=str(path))
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = str(path)
+    sys.modules[name] = module
+    try:
+        exec(code, module.__dict__)  # the user named this file as code to run
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _from_module(module: ModuleType, origin: str) -> Policy:
+    """Return the policy a module describes; raises PolicyError naming the field and what is allowed."""
+
+    def field(name: str, allowed: str, valid: Callable[[Any], bool]) -> Any:
+        if not hasattr(module, name):
+            raise PolicyError(f"{name} is missing; allowed: {allowed}")
+        value = getattr(module, name)
+        if not valid(value):
+            raise PolicyError(f"{name} = {shown(value)}; allowed: {allowed}")
+        return value
+
+    def text(value: Any) -> bool:
+        return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+    def labels(value: Any) -> bool:
+        return (
+            isinstance(value, tuple | list)
+            and 0 < len(value) <= _MAX_MODES
+            and len(set(value)) == len(value)
+            and all(isinstance(mode, str) and _IDENTIFIER.fullmatch(mode) for mode in value)
+        )
+
+    def one_argument(value: Any) -> bool:
+        return inspect.isfunction(value) and len(inspect.signature(value).parameters) == 1
+
+    identifier = "a name of letters, digits, _ . - (64 at most)"
+    return Policy(
+        name=field("name", identifier, lambda value: isinstance(value, str) and bool(_IDENTIFIER.fullmatch(value))),
+        label=field("label", "a line of text", text),
+        description=field("description", "a line of text", text),
+        color=field("color", "#rrggbb", lambda value: isinstance(value, str) and bool(_COLOR.fullmatch(value))),
+        order=float(field("order", "a finite number", _is_finite_number)),
+        recomputes=field("recomputes", " | ".join(SIDES), lambda value: value in SIDES),
+        modes=tuple(field("modes", f"a tuple of distinct labels, each {identifier}", labels)),
+        decide=field("decide", "a function decide(ctx)", one_argument),
+        origin=origin,
+    )
+
+
+def _is_finite_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, PolicyError):
+        return str(error)
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError in line {error.lineno}: {error.msg}"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

@@ -1,0 +1,75 @@
+"""``ds.kvsweep``: everything derived from a stored sweep, computed when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import xarray as xr
+
+from kvsweep.results import analysis
+
+
+@xr.register_dataset_accessor("kvsweep")
+class KvsweepAccessor:
+    """Derived quantities of a sweep Dataset, exact to what it stores."""
+
+    def __init__(self, ds: xr.Dataset) -> None:
+        self._ds = ds
+
+    @property
+    def _sweep(self) -> xr.Dataset:
+        analysis.require_sweep(self._ds)
+        return self._ds
+
+    @property
+    def storage_time(self) -> xr.DataArray:
+        """Restore time [s]."""
+        return analysis.storage_time(self._sweep)
+
+    @property
+    def recompute_time(self) -> xr.DataArray:
+        """Recompute time [s]."""
+        return analysis.recompute_time(self._sweep)
+
+    @property
+    def gpu_utilization(self) -> xr.DataArray:
+        """Request rate times recompute time [1]."""
+        return analysis.gpu_utilization(self._sweep)
+
+    @property
+    def storage_utilization(self) -> xr.DataArray:
+        """Request rate times restore time [1]."""
+        return analysis.storage_utilization(self._sweep)
+
+    @property
+    def latency_ratio(self) -> xr.DataArray:
+        """Total time over latency target [1]."""
+        return analysis.latency_ratio(self._sweep)
+
+    @property
+    def slo_margin(self) -> xr.DataArray:
+        """Latency target minus total time [s]."""
+        return analysis.slo_margin(self._sweep)
+
+    @property
+    def max_violation(self) -> xr.DataArray:
+        """Largest excess [1] over the latency, GPU and storage limits."""
+        return analysis.max_violation(self._sweep)
+
+    @property
+    def verdict(self) -> xr.DataArray:
+        """0 fail, 1 throughput only, 2 latency only, 3 pass."""
+        return analysis.verdict(self._sweep)
+
+    @property
+    def sufficient(self) -> xr.DataArray:
+        """Index of the simplest policy that meets the SLO, -1 where none does."""
+        return analysis.sufficient(self._sweep)
+
+    def success_rate(self, over: Iterable[Hashable] = ("request_rate", "p95_seconds")) -> xr.DataArray:
+        """Share [1] of the points along `over` that meet the SLO."""
+        return analysis.success_rate(self._sweep, over)
+
+    def speedup(self, faster: str, slower: str) -> xr.DataArray:
+        """How many times faster [1] the first policy is than the second: ``T_slower / T_faster``."""
+        return analysis.speedup(self._sweep, faster, slower)

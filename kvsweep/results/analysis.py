@@ -1,0 +1,147 @@
+"""What follows from a stored sweep: times, utilisations, verdicts, success rates (arrays in, arrays out)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+import xarray as xr
+
+from kvsweep.errors import InputError, unknown_name
+from kvsweep.results.names import attributes
+
+VERDICTS = ("fail", "throughput_only", "latency_only", "pass")
+"""States of a point against its SLO, in the order of their codes."""
+
+
+def hit_blocks(ds: xr.Dataset) -> xr.DataArray:
+    """Return the cached blocks [block] of each point."""
+    return ds["total_blocks"] - ds["miss_blocks"]
+
+
+def storage_time(ds: xr.Dataset) -> xr.DataArray:
+    """Return the restore time [s] of each policy, by the side of the prefix it recomputes."""
+    times = [_storage_time_of(ds.sel(policy=name)) for name in ds["policy"].values]
+    return _named("storage_time", xr.concat(times, dim=ds["policy"], coords="minimal", compat="override"), ds)
+
+
+def _storage_time_of(ds: xr.Dataset) -> xr.DataArray:
+    reassigned = ds["reassigned_hit_blocks"].astype("f8")
+    side = str(ds["policy_recomputes"].values)
+    if side == "any":
+        return (hit_blocks(ds) - reassigned) / ds["storage_throughput"]
+    order = ("disk", "dram", "vram") if side == "tail" else ("vram", "dram", "disk")
+    taken = reassigned
+    time: xr.DataArray | float = 0.0
+    for tier in order:
+        held = ds["tier_hit_blocks"].sel(tier=tier, drop=True)
+        left = (held - taken).clip(min=0.0)
+        taken = (taken - held).clip(min=0.0)
+        time = time + left / ds["tier_throughput"].sel(tier=tier, drop=True)
+    assert isinstance(time, xr.DataArray)
+    return time
+
+
+def recompute_time(ds: xr.Dataset) -> xr.DataArray:
+    """Return the recompute time [s] of each policy."""
+    blocks = ds["miss_blocks"] + ds["reassigned_hit_blocks"].astype("f8")
+    return _named("recompute_time", blocks / ds["recompute_throughput"], ds)
+
+
+def gpu_utilization(ds: xr.Dataset) -> xr.DataArray:
+    """Return request rate times recompute time [1]."""
+    return _named("gpu_utilization", ds["request_rate"] * recompute_time(ds), ds)
+
+
+def storage_utilization(ds: xr.Dataset) -> xr.DataArray:
+    """Return request rate times restore time [1]."""
+    return _named("storage_utilization", ds["request_rate"] * storage_time(ds), ds)
+
+
+def latency_ratio(ds: xr.Dataset) -> xr.DataArray:
+    """Return total time over latency target [1]."""
+    return _named("latency_ratio", ds["total_time"].astype("f8") / ds["p95_seconds"], ds)
+
+
+def slo_margin(ds: xr.Dataset) -> xr.DataArray:
+    """Return latency target minus total time [s]."""
+    return _named("slo_margin", ds["p95_seconds"] - ds["total_time"].astype("f8"), ds)
+
+
+def max_violation(ds: xr.Dataset) -> xr.DataArray:
+    """Return the largest excess [1] over the three limits; 0 wherever the stored verdict is a pass."""
+    worst = np.maximum(latency_ratio(ds), _throughput_ratio(ds)) - 1.0
+    return _named("max_violation", xr.where(ds["meets_slo"] == 1, 0.0, worst.clip(min=0.0)), ds)
+
+
+def verdict(ds: xr.Dataset) -> xr.DataArray:
+    """Return the state of each point as a code of `VERDICTS`.
+
+    A pass is the stored one, decided in float64. Where rounding to the stored precision makes a failing point
+    look as if it met both limits, the limit it is closest to is the one that fails.
+    """
+    latency, throughput = latency_ratio(ds), _throughput_ratio(ds)
+    latency_ok = (latency <= 1.0) & ~((throughput <= 1.0) & (latency >= throughput))
+    throughput_ok = (throughput <= 1.0) & ~((latency <= 1.0) & (throughput > latency))
+    code = xr.where(ds["meets_slo"] == 1, 3, xr.where(latency_ok, 2, xr.where(throughput_ok, 1, 0)))
+    return _flags(_named("verdict", code.astype("i1"), ds), range(4), VERDICTS)
+
+
+def _throughput_ratio(ds: xr.Dataset) -> xr.DataArray:
+    return np.maximum(gpu_utilization(ds), storage_utilization(ds))  # type: ignore[no-any-return]
+
+
+def success_rate(ds: xr.Dataset, over: Iterable[Hashable]) -> xr.DataArray:
+    """Return the share [1] of points along `over` that meet the SLO; dims the sweep squeezed out count as one point."""
+    wanted = [over] if isinstance(over, str) else list(over)
+    for dim in wanted:
+        if dim not in ds.dims and dim not in ds.coords:
+            raise unknown_name("over", str(dim), [str(name) for name in ds["meets_slo"].dims])
+    dims = [dim for dim in wanted if dim in ds["meets_slo"].dims]
+    return _named("success_rate", ds["meets_slo"].mean(dims, dtype="f8"), ds)
+
+
+def sufficient(ds: xr.Dataset) -> xr.DataArray:
+    """Return the index along `policy` of the simplest policy that meets the SLO, -1 where none does.
+
+    Simplest: fewest decision modes, then display order.
+    """
+    index = xr.full_like(ds["meets_slo"].isel(policy=0, drop=True), -1, dtype="i2")
+    for policy in reversed(simplest_first(ds["policy_modes"].values, ds["policy_order"].values)):
+        index = xr.where(ds["meets_slo"].isel(policy=policy, drop=True) == 1, np.int16(policy), index)
+    names = [str(name) for name in ds["policy"].values]
+    return _flags(_named("sufficient", index, ds), range(-1, len(names)), ("none", *names))
+
+
+def simplest_first(modes: Iterable[float], order: Iterable[float]) -> list[int]:
+    """Return policy indices from the simplest to the most elaborate: fewest decision modes, then display order."""
+    ranks = list(zip(modes, order, strict=True))
+    return sorted(range(len(ranks)), key=lambda index: ranks[index])
+
+
+def speedup(ds: xr.Dataset, faster: str, slower: str) -> xr.DataArray:
+    """Return ``T_slower / T_faster`` [1]: how many times faster the first policy is than the second."""
+    known = [str(name) for name in ds["policy"].values]
+    for name in (faster, slower):
+        if name not in known:
+            raise unknown_name("policy", name, known)
+    times = ds["total_time"].astype("f8")
+    ratio = times.sel(policy=slower, drop=True) / times.sel(policy=faster, drop=True)
+    return _named("speedup", ratio, ds)
+
+
+def require_sweep(ds: xr.Dataset) -> None:
+    """Raise InputError when `ds` holds reductions or something else than a full sweep."""
+    missing = {"reassigned_hit_blocks", "total_time", "meets_slo"} - set(map(str, ds.data_vars))
+    if missing:
+        raise InputError(f"this Dataset has no {', '.join(sorted(missing))}; allowed: the result of a full sweep")
+
+
+def _named(name: str, array: xr.DataArray, ds: xr.Dataset) -> xr.DataArray:
+    dims = [dim for dim in ds["meets_slo"].dims if dim in array.dims]
+    return array.transpose(*dims).rename(name).assign_attrs(attributes(name))
+
+
+def _flags(array: xr.DataArray, values: range, meanings: tuple[str, ...]) -> xr.DataArray:
+    codes = np.array(values, dtype=array.dtype)
+    return array.assign_attrs(flag_values=codes, flag_meanings=" ".join(meanings))

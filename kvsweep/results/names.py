@@ -1,0 +1,92 @@
+"""The glossary in code: unit and meaning of every variable and coordinate a kvsweep file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Name(NamedTuple):
+    """Unit (CF style, ``1`` for dimensionless) and meaning of a variable."""
+
+    units: str
+    long_name: str
+
+
+TEXT = ""
+"""Unit of names and labels, which carry none."""
+
+NAMES: Mapping[str, Name] = {
+    # Axes and coordinates
+    "policy": Name(TEXT, "restore-or-recompute policy"),
+    "policy_label": Name(TEXT, "display name of the policy"),
+    "policy_description": Name(TEXT, "what the policy does"),
+    "policy_color": Name(TEXT, "display colour of the policy, #rrggbb"),
+    "policy_order": Name("1", "display order of the policy"),
+    "policy_recomputes": Name(TEXT, "side of the prefix the policy recomputes"),
+    "policy_modes": Name("1", "number of decision modes of the policy"),
+    "stack": Name(TEXT, "stack preset of the catalog"),
+    "gpu": Name(TEXT, "GPU of the catalog"),
+    "dram": Name(TEXT, "DRAM of the catalog"),
+    "disk": Name(TEXT, "disk of the catalog"),
+    "link": Name(TEXT, "link of the catalog"),
+    "model": Name(TEXT, "model of the catalog"),
+    "gpu_count": Name("1", "GPUs that share the work"),
+    "dram_count": Name("1", "DRAM modules"),
+    "peak_flops": Name("s-1", "peak floating-point operations per second of one GPU"),
+    "hbm_bandwidth": Name("byte s-1", "HBM bandwidth of one GPU"),
+    "hbm_capacity": Name("byte", "HBM capacity of one GPU"),
+    "dram_bandwidth": Name("byte s-1", "DRAM bandwidth"),
+    "dram_capacity": Name("byte", "capacity of one DRAM module"),
+    "disk_bandwidth": Name("byte s-1", "disk read bandwidth"),
+    "disk_capacity": Name("byte", "disk capacity"),
+    "link_bandwidth": Name("byte s-1", "bandwidth of the link to the GPU"),
+    "model_params": Name("1", "parameters of the model"),
+    "tokens_per_block": Name("1", "tokens in a KV block"),
+    "bytes_per_block": Name("byte", "bytes of a KV block"),
+    "gpu_eta": Name("1", "achieved share of the peak compute"),
+    "weights_fit": Name("1", "whether the weights leave HBM for KV blocks"),
+    "total_blocks": Name("1", "KV blocks a request needs"),
+    "placement": Name(TEXT, "where the hit blocks live"),
+    "vram_fraction": Name("1", "share of the hit blocks placed in HBM"),
+    "dram_fraction": Name("1", "share of the hit blocks placed in DRAM"),
+    "disk_fraction": Name("1", "share of the hit blocks placed on disk"),
+    "hit_ratio": Name("1", "requested share of the blocks that is cached"),
+    "miss_blocks": Name("1", "blocks cached nowhere"),
+    "request_rate": Name("s-1", "requests per second"),
+    "p95_seconds": Name("s", "latency target"),
+    "tier": Name(TEXT, "memory tier"),
+    "storage_throughput": Name("s-1", "blocks restored per second, all tiers together"),
+    "recompute_throughput": Name("s-1", "blocks recomputed per second"),
+    "tier_hit_blocks": Name("1", "hit blocks in a tier"),
+    "tier_throughput": Name("s-1", "blocks restored per second from a tier"),
+    # Variables of a sweep
+    "reassigned_hit_blocks": Name("1", "hit blocks recomputed instead of restored"),
+    "total_time": Name("s", "time of the request, the longer of restore and recompute"),
+    "meets_slo": Name("1", "whether latency, GPU and storage limits are all met"),
+    "decision_mode": Name("1", "branch of the policy that decided"),
+    # Derived
+    "storage_time": Name("s", "time of the restore"),
+    "recompute_time": Name("s", "time of the recomputation"),
+    "gpu_utilization": Name("1", "request rate times recompute time"),
+    "storage_utilization": Name("1", "request rate times restore time"),
+    "latency_ratio": Name("1", "total time over latency target"),
+    "slo_margin": Name("s", "latency target minus total time"),
+    "max_violation": Name("1", "largest excess over the latency, GPU and storage limits"),
+    "verdict": Name("1", "state against the SLO"),
+    "success_rate": Name("1", "share of the points that meet the SLO"),
+    "sufficient": Name("1", "index of the simplest policy that meets the SLO, -1 where none does"),
+    "speedup": Name("1", "total time of one policy over that of another"),
+    # Reductions
+    "sufficient_share": Name("1", "share of the points where the policy is the simplest that meets the SLO"),
+    "total_time_mean": Name("s", "mean total time"),
+    "total_time_min": Name("s", "least total time"),
+    "total_time_max": Name("s", "greatest total time"),
+    "reassigned_hit_blocks_mean": Name("1", "mean of the hit blocks recomputed"),
+}
+
+
+def attributes(name: str) -> dict[str, str]:
+    """Return the ``units`` and ``long_name`` attributes of a variable or coordinate."""
+    known = NAMES[name]
+    return {"long_name": known.long_name} | ({"units": known.units} if known.units else {})
