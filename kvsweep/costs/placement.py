@@ -26,9 +26,7 @@ def hit_percent(hit_ratio: float) -> float:
     return round(100.0 * hit_ratio, 9)
 
 
-def vram_capacity_blocks(
-    hbm_capacity: float, gpu_count: float, model_params: float, bytes_per_block: float
-) -> float:
+def vram_capacity_blocks(hbm_capacity: float, gpu_count: float, model_params: float, bytes_per_block: float) -> float:
     """Return the KV blocks [block] that fit beside one copy of the bf16 weights; 0 where the weights fill the HBM."""
     free = hbm_capacity * gpu_count - BYTES_PER_WEIGHT * model_params
     return (free if free > 0.0 else 0.0) / bytes_per_block

@@ -106,7 +106,7 @@ class Evaluator:
         held = getattr(self._local, "scratch", None)
         if held is None or held[0].shape != shape:
             held = self._local.scratch = self.buffers(shape)
-        return held  # type: ignore[no-any-return]
+        return held
 
     def rows(self, slab: Slab) -> NDArray[np.float64]:
         """Return the row fields (field, row) of a slab."""
@@ -117,16 +117,14 @@ class Evaluator:
         self._fill_rows(
             slab.rows.start, self._deployments, self._totals, self._fractions, self._hits, self._hits_are_misses, held
         )
-        return held  # type: ignore[no-any-return]
+        return held
 
     def evaluate(self, policy: Policy, rows: NDArray[np.float64], slab: Slab, out: Sequence[NDArray[Any]]) -> None:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""
         from kvsweep.grid import jit
 
         kernel = jit.policy_kernel(policy)
-        nonsense = kernel(
-            rows, self._rates[slab.rates], self._targets[slab.targets], len(policy.modes), tuple(out)
-        )
+        nonsense = kernel(rows, self._rates[slab.rates], self._targets[slab.targets], len(policy.modes), tuple(out))
         if nonsense:
             raise PolicyError(
                 f"policy {policy.name} ({policy.origin}): {nonsense} decisions in one slab are nonsense; "
@@ -134,9 +132,7 @@ class Evaluator:
             )
 
 
-def run_slabs(
-    plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None
-) -> Iterator[Any]:
+def run_slabs(plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None) -> Iterator[Any]:
     """Yield ``work(slab)`` for every slab of `plan`, in order, computed on `threads` cores.
 
     Few slabs are ever in flight, so memory stays bounded; on an error or Ctrl-C the rest is cancelled.

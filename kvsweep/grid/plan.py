@@ -140,6 +140,41 @@ def make_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None
     )  # fmt: skip
 
 
+def notes(plan: Plan) -> list[str]:
+    """Return what a reader of the results must know: inputs without effect, weights that do not fit, overflow."""
+    lines = []
+    if all(label == "disk" for label in plan.axes["placement"]):
+        for name in ("dram", "dram_count", "dram_bandwidth", "dram_capacity", "hbm_capacity", "hbm_bandwidth"):
+            if name in plan.given:
+                lines.append(f"{name} has no effect with placement disk")
+    unfit = [deployment for deployment in plan.deployments if not deployment.weights_fit]
+    if unfit:
+        which = f"{len(unfit)} of {len(plan.deployments)} deployments"
+        lines.append(f"weights do not fit in HBM ({which}): VRAM capacity taken as 0, recompute rate unchanged")
+    if _overflows(plan):
+        lines.append("some points place more blocks in a tier than it holds; rates are not changed by overflow")
+    return lines
+
+
+def _overflows(plan: Plan) -> bool:
+    """Return whether any placement can exceed a tier, by the point with the most hits."""
+    hits = float(np.max(plan.numbers("total_blocks")))
+    if plan.hit_dim == "hit_ratio":
+        hits -= placements.miss_blocks(hits, placements.hit_percent(float(np.max(plan.numbers("hit_ratio")))))
+    else:
+        hits -= float(np.min(plan.numbers("miss_blocks")))
+    for deployment in plan.deployments:
+        vram, dram, disk = deployment.capacities()
+        for shares in plan.fractions():
+            if np.isnan(shares[0]):
+                over = hits > vram + dram + disk
+            else:
+                over = any(hits * share > held for share, held in zip(shares, (vram, dram, disk), strict=True))
+            if over:
+                return True
+    return False
+
+
 def _several(value: Any) -> list[Any]:
     return [value] if isinstance(value, str | os.PathLike) else list(value)
 

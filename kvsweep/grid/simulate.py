@@ -10,10 +10,11 @@ from typing import Any
 from kvsweep.costs.deployment import Deployment
 from kvsweep.costs.placement import TIERS, hit_percent, miss_blocks, tier_utilization
 from kvsweep.costs.request import request_context
-from kvsweep.errors import InputError
-from kvsweep.grid.plan import Plan, make_plan
+from kvsweep.errors import InputError, PolicyError
+from kvsweep.grid.plan import Plan, make_plan, notes
+from kvsweep.policies.context import SIDES
 from kvsweep.policies.outcome import Outcome, outcome
-from kvsweep.policies.registry import PolicySet
+from kvsweep.policies.registry import Policy, PolicySet
 
 DEFAULTS: Mapping[str, Any] = {
     "total_blocks": 50_000, "miss_blocks": 0, "placement": "disk", "request_rate": 1.0, "p95_seconds": 1.0,
@@ -56,21 +57,32 @@ def simulation_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None 
 
 
 def simulate_plan(plan: Plan) -> dict[str, Any]:
-    """Return the result of `simulate` for a plan of single points."""
+    """Return the result of `simulate` for a plan of single points.
+
+    A policy that fails on any row is left out of all and named in ``warnings``.
+    """
     deployment = plan.deployments[0]
-    label = str(plan.axes["placement"][0])
-    rows = [
-        _row(plan, deployment, label, total, missing)
-        for total in map(float, plan.numbers("total_blocks"))
-        for missing in _missing(plan, total)
-    ]
+    policies, problems = plan.policies, [*plan.policies.problems]
+    requests = [(float(total), missing) for total in plan.numbers("total_blocks") for missing in _missing(plan, total)]
+    rows = [_Row(plan, deployment, request) for request in requests]
+    for policy in plan.policies.values():
+        try:
+            for row in rows:
+                row.decide(policy)
+        except PolicyError as error:
+            problems.append(f"left out: {error}")
+            policies = policies.select([name for name in policies if name != policy.name], "policies")
+    if not policies:
+        raise PolicyError(f"no policy can be evaluated: {'; '.join(problems)}")
+    results = [row.as_dict(policies) for row in rows]
     return {
         "hardware": _hardware(deployment),
-        "experiment": _experiment(plan, deployment, label),
-        "results": rows,
+        "experiment": _experiment(plan, deployment),
+        "results": results,
         "slo_summary": {
-            name: "pass" if all(row[name]["meets_slo"] for row in rows) else "fail" for name in plan.policies
+            name: "pass" if all(row[name]["meets_slo"] for row in results) else "fail" for name in policies
         },
+        "warnings": [*problems, *notes(plan)],
     }
 
 
@@ -88,13 +100,13 @@ def _hardware(deployment: Deployment) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _experiment(plan: Plan, deployment: Deployment, label: str) -> dict[str, Any]:
+def _experiment(plan: Plan, deployment: Deployment) -> dict[str, Any]:
     return {
         "total_blocks": [int(total) for total in plan.numbers("total_blocks")],
         plan.hit_dim: plan.numbers(plan.hit_dim).tolist(),
         "request_rate": float(plan.numbers("request_rate")[0]),
         "p95_seconds": float(plan.numbers("p95_seconds")[0]),
-        "placement": label,
+        "placement": str(plan.axes["placement"][0]),
         "model": deployment.model,
         "model_params": deployment.model_params,
         "tokens_per_block": deployment.tokens_per_block,
@@ -104,26 +116,33 @@ def _experiment(plan: Plan, deployment: Deployment, label: str) -> dict[str, Any
     }
 
 
-def _row(plan: Plan, deployment: Deployment, label: str, total: float, missing: float) -> dict[str, Any]:
-    rates, shares = deployment.rates(), tuple(float(share) for share in plan.fractions()[0])
-    assert len(shares) == 3
-    request = (float(plan.numbers("request_rate")[0]), float(plan.numbers("p95_seconds")[0]))
-    row: dict[str, Any] = {
-        "total_blocks": int(total), "miss_blocks": int(missing), "hit_blocks": int(total - missing),
-        "request_rate": request[0], "p95_seconds": request[1],
-    }  # fmt: skip
-    outcomes: dict[str, Outcome] = {}
-    for name, policy in plan.policies.items():
-        context = request_context(rates, shares, (total, missing), *request, policy.recomputes)
-        outcomes[name] = outcome(policy, context)
-    row["storage_throughput"] = context.storage_throughput
-    row["recompute_throughput"] = context.recompute_throughput
-    if label != "disk":
-        resident = (context.vram_hit_blocks, context.dram_hit_blocks, context.disk_hit_blocks)
-        row["placement"] = _tiers(deployment, resident)
-    row |= {name: dataclasses.asdict(result) for name, result in outcomes.items()}
-    row["speedups"] = _speedups(plan.policies, outcomes)
-    return row
+class _Row:
+    """One (total, missing) pair: the context of its request and the outcome of each policy."""
+
+    def __init__(self, plan: Plan, deployment: Deployment, blocks: tuple[float, float]) -> None:
+        vram, dram, disk = (float(share) for share in plan.fractions()[0])
+        rate, target = float(plan.numbers("request_rate")[0]), float(plan.numbers("p95_seconds")[0])
+        self.context = request_context(deployment.rates(), (vram, dram, disk), blocks, rate, target)
+        self.deployment = deployment
+        self.placed = plan.axes["placement"][0] != "disk"
+        self.outcomes: dict[str, Outcome] = {}
+
+    def decide(self, policy: Policy) -> None:
+        side = float(SIDES.index(policy.recomputes))
+        self.outcomes[policy.name] = outcome(policy, self.context._replace(recomputes=side))
+
+    def as_dict(self, policies: PolicySet) -> dict[str, Any]:
+        ctx = self.context
+        row: dict[str, Any] = {
+            "total_blocks": int(ctx.total_blocks), "miss_blocks": int(ctx.miss_blocks),
+            "hit_blocks": int(ctx.hit_blocks), "request_rate": ctx.request_rate, "p95_seconds": ctx.p95_seconds,
+            "storage_throughput": ctx.storage_throughput, "recompute_throughput": ctx.recompute_throughput,
+        }  # fmt: skip
+        if self.placed:
+            row["placement"] = _tiers(self.deployment, (ctx.vram_hit_blocks, ctx.dram_hit_blocks, ctx.disk_hit_blocks))
+        row |= {name: dataclasses.asdict(self.outcomes[name]) for name in policies}
+        row["speedups"] = _speedups(policies, self.outcomes)
+        return row
 
 
 def _tiers(deployment: Deployment, resident: tuple[float, float, float]) -> dict[str, Any]:
@@ -146,8 +165,6 @@ def _speedups(policies: PolicySet, outcomes: Mapping[str, Outcome]) -> dict[str,
         return slower / faster
 
     return {
-        fast: {
-            slow: ratio(outcomes[slow].total_time, outcomes[fast].total_time) for slow in policies if slow != fast
-        }
+        fast: {slow: ratio(outcomes[slow].total_time, outcomes[fast].total_time) for slow in policies if slow != fast}
         for fast in policies
     }

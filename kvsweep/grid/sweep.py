@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvsweep.costs.deployment import Deployment
-from kvsweep.costs.placement import TIERS, hit_percent, miss_blocks
+from kvsweep.costs.placement import TIERS, hit_percent
 from kvsweep.errors import InputError
 from kvsweep.grid.evaluate import Announce, Progress, evaluate_grid
-from kvsweep.grid.plan import Plan, make_plan
+from kvsweep.grid.plan import Plan, make_plan, notes
 from kvsweep.grid.reduce import DEFAULT_OVER, reduce_grid
 from kvsweep.policies.registry import PolicySet
 from kvsweep.results.dataset import sweep_dataset, text_array, timestamp
@@ -115,42 +115,6 @@ def _attrs(plan: Plan, problems: Sequence[str], kind: str) -> dict[str, Any]:
     }
 
 
-def notes(plan: Plan) -> list[str]:
-    """Return what a reader of the results must know: inputs without effect, weights that do not fit, overflow."""
-    lines = []
-    placements = plan.axes["placement"]
-    if all(label == "disk" for label in placements):
-        for name in ("dram", "dram_count", "dram_bandwidth", "dram_capacity", "hbm_capacity", "hbm_bandwidth"):
-            if name in plan.given:
-                lines.append(f"{name} has no effect with placement disk")
-    unfit = [deployment for deployment in plan.deployments if not deployment.weights_fit]
-    if unfit:
-        which = f"{len(unfit)} of {len(plan.deployments)} deployments"
-        lines.append(f"weights do not fit in HBM ({which}): VRAM capacity taken as 0, recompute rate unchanged")
-    if _overflows(plan):
-        lines.append("some points place more blocks in a tier than it holds; rates are not changed by overflow")
-    return lines
-
-
-def _overflows(plan: Plan) -> bool:
-    """Return whether any placement can exceed a tier, by the point with the most hits."""
-    hits = float(np.max(plan.numbers("total_blocks")))
-    if plan.hit_dim == "hit_ratio":
-        hits -= miss_blocks(hits, hit_percent(float(np.max(plan.numbers("hit_ratio")))))
-    else:
-        hits -= float(np.min(plan.numbers("miss_blocks")))
-    for deployment in plan.deployments:
-        vram, dram, disk = deployment.capacities()
-        for shares in plan.fractions():
-            if np.isnan(shares[0]):
-                over = hits > vram + dram + disk
-            else:
-                over = any(hits * share > held for share, held in zip(shares, (vram, dram, disk), strict=True))
-            if over:
-                return True
-    return False
-
-
 def _coords(plan: Plan, policies: PolicySet) -> Coords:
     """Return the axes and what else is known of each point, on the dims it depends on."""
     coords: Coords = {"tier": (("tier",), text_array(TIERS))}
@@ -202,10 +166,9 @@ def _deployment_coords(plan: Plan) -> Coords:
     grid = grid.reshape(shape)
 
     def along(wanted: set[str]) -> tuple[tuple[str, ...], list[Deployment], tuple[int, ...]]:
-        index = tuple(slice(None) if name in wanted else 0 for name in names)
-        part = grid[index]
+        part = grid[tuple(slice(None) if name in wanted else slice(1) for name in names)]
         dims = tuple(name for name in names if name in wanted)
-        return dims, (list(part.ravel()) if dims else [part]), tuple(len(plan.axes[dim]) for dim in dims)
+        return dims, list(part.ravel()), tuple(len(plan.axes[dim]) for dim in dims)
 
     coords: Coords = {}
     for name, depends in _DEPENDS.items():

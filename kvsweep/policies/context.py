@@ -78,7 +78,7 @@ class Context(NamedTuple):
             return 0.0
         return self.hit_blocks if blocks > self.hit_blocks else blocks
 
-    def storage_time(self, reassigned: float) -> float:
+    def restore_time(self, reassigned: float) -> float:
         """Return the time [s] to restore the hits that are left when `reassigned` blocks are recomputed.
 
         ``any`` draws from all tiers in proportion and restores at the blended rate. Positions of a prefix map
@@ -107,7 +107,7 @@ class Context(NamedTuple):
         """Return the split and its times when `reassigned` hit blocks [block] (0..hit_blocks) are recomputed."""
         storage_blocks = self.hit_blocks - reassigned
         recompute_blocks = self.miss_blocks + reassigned
-        storage_time = self.storage_time(reassigned)
+        storage_time = self.restore_time(reassigned)
         rate = self.recompute_throughput
         recompute_time = recompute_blocks / rate if rate > 0.0 else INFINITY
         total_time = storage_time if storage_time > recompute_time else recompute_time

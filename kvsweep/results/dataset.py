@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 import kvsweep
-import kvsweep.results.accessor  # noqa: F401  (registers ds.kvsweep)
+import kvsweep.results.accessor
 from kvsweep.results.files import SCHEMA_VERSION, to_attrs
 from kvsweep.results.names import attributes
 
@@ -62,4 +62,4 @@ def timestamp() -> str:
 
 def text_array(values: Sequence[str]) -> np.ndarray[Any, Any]:
     """Return names and labels as NetCDF can hold them."""
-    return np.array(list(values), dtype=object)
+    return np.array(list(values), dtype=np.str_)
