@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.errors import InputError, PolicyError
+from kvsweep.errors import InputError, NonsenseError, PolicyError
 from kvsweep.grid import kernels
 from kvsweep.grid.plan import Plan
 from kvsweep.policies.registry import Policy, PolicySet
@@ -124,13 +124,12 @@ class Evaluator:
 
     def evaluate(self, policy: Policy, rows: NDArray[np.float64], slab: Slab, out: Sequence[NDArray[Any]]) -> None:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""
-        nonsense = self._kernels[policy.name](
-            rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out)
-        )
+        nonsense = self._kernels[policy.name](rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out))
         if nonsense:
-            raise PolicyError(
-                f"policy {policy.name} ({policy.origin}): {nonsense} decisions in one slab are nonsense; "
-                f"allowed: a number of blocks and one of the modes {', '.join(policy.modes)}"
+            raise NonsenseError(
+                policy.name,
+                f"policy {policy.name} ({policy.origin}): {nonsense} of {slab.n_points} decisions are nonsense; "
+                f"allowed: a number of blocks and one of the modes {', '.join(policy.modes)}",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from kvsweep.costs.deployment import Deployment
 from kvsweep.costs.placement import TIERS, hit_percent
-from kvsweep.errors import InputError
+from kvsweep.errors import InputError, NonsenseError
 from kvsweep.grid.evaluate import Announce, Progress, evaluate_grid
 from kvsweep.grid.plan import Plan, make_plan, notes
 from kvsweep.grid.reduce import DEFAULT_OVER, reduce_grid
@@ -70,8 +71,21 @@ def run_plan(
     """Return the Dataset of a plan, see `sweep`."""
     if threads is not None and not 1 <= threads <= 1024:
         raise InputError(f"threads: {threads}; allowed: 1 to 1024")
-    if reduce is not None:
-        return _reduced(plan, reduce, reduce_over, (threads, progress, announce))
+    while True:
+        try:
+            if reduce is not None:
+                return _reduced(plan, reduce, reduce_over, (threads, progress, announce))
+            return _stored(plan, threads, progress, announce)
+        except NonsenseError as error:
+            # Found out in the middle: the others are evaluated again without it, and do not suffer from it.
+            rest = [policy for policy in plan.policies.values() if policy.name != error.policy]
+            if not rest:
+                raise
+            problems = [*plan.policies.problems, f"left out: {error}"]
+            plan = dataclasses.replace(plan, policies=PolicySet(rest, problems))
+
+
+def _stored(plan: Plan, threads: int | None, progress: Progress | None, announce: Announce) -> xr.Dataset:
     policies, arrays, problems = evaluate_grid(plan, threads, progress, announce)
     dims = ("policy", *plan.axes)
     _globalize_modes(arrays["decision_mode"], policies)
