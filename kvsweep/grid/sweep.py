@@ -12,9 +12,10 @@ from kvsweep.costs.placement import TIERS, hit_percent
 from kvsweep.errors import InputError
 from kvsweep.grid.evaluate import Announce, Progress, evaluate_grid
 from kvsweep.grid.plan import Plan, make_plan, notes
-from kvsweep.grid.reduce import DEFAULT_OVER, reduce_grid
+from kvsweep.grid.reduce import reduce_grid
 from kvsweep.policies.registry import PolicySet
 from kvsweep.results.dataset import sweep_dataset, text_array, timestamp
+from kvsweep.results.names import REDUCED_OVER
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -25,7 +26,7 @@ Coords = dict[str, tuple[Sequence[str], Any]]
 def sweep(
     *,
     reduce: str | Sequence[str] | None = None,
-    reduce_over: str | Sequence[str] = DEFAULT_OVER,
+    reduce_over: str | Sequence[str] = REDUCED_OVER,
     threads: int | None = None,
     progress: Progress | None = None,
     announce: Announce = lambda line: None,
@@ -35,7 +36,7 @@ def sweep(
 
     Parameters
     ----------
-    reduce : names of `kvsweep.grid.reduce.REDUCTIONS`
+    reduce : names of `kvsweep.results.names.REDUCTIONS`
         Stream these reductions instead of storing the grid, which may then be far larger than memory.
     reduce_over : dims
         Dims the reductions run over.
@@ -62,7 +63,7 @@ def sweep(
 def run_plan(
     plan: Plan,
     reduce: str | Sequence[str] | None = None,
-    reduce_over: str | Sequence[str] = DEFAULT_OVER,
+    reduce_over: str | Sequence[str] = REDUCED_OVER,
     threads: int | None = None,
     progress: Progress | None = None,
     announce: Announce = lambda line: None,
