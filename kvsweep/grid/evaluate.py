@@ -57,6 +57,14 @@ def slabs(n_rows: int, n_rates: int, n_targets: int, size: int = SLAB_POINTS) ->
                 yield Slab(slice(row, row + 1), slice(rate, rate_stop), slice(target, stop), points)
 
 
+class DecisionError(PolicyError):
+    """A policy that compiled and then decided nonsense at some point of the grid; `policy` is its name."""
+
+    def __init__(self, policy: str, message: str) -> None:
+        super().__init__(message)
+        self.policy = policy
+
+
 class Evaluator:
     """Evaluates slabs of a plan; one object serves all threads, each with buffers of its own."""
 
@@ -126,9 +134,10 @@ class Evaluator:
         kernel = jit.policy_kernel(policy)
         nonsense = kernel(rows, self._rates[slab.rates], self._targets[slab.targets], len(policy.modes), tuple(out))
         if nonsense:
-            raise PolicyError(
+            raise DecisionError(
+                policy.name,
                 f"policy {policy.name} ({policy.origin}): {nonsense} decisions in one slab are nonsense; "
-                f"allowed: a number of blocks and one of the modes {', '.join(policy.modes)}"
+                f"allowed: a number of blocks and one of the modes {', '.join(policy.modes)}",
             )
 
 

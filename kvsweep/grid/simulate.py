@@ -60,7 +60,7 @@ def simulate_plan(plan: Plan) -> dict[str, Any]:
     A policy that fails on any row is left out of all and named in ``warnings``.
     """
     deployment = plan.deployments[0]
-    policies, problems = plan.policies, [*plan.policies.problems]
+    policies = plan.policies
     requests = [(float(total), missing) for total in plan.numbers("total_blocks") for missing in _missing(plan, total)]
     rows = [_Row(plan, deployment, request) for request in requests]
     for policy in plan.policies.values():
@@ -68,10 +68,7 @@ def simulate_plan(plan: Plan) -> dict[str, Any]:
             for row in rows:
                 row.decide(policy)
         except PolicyError as error:
-            problems.append(f"left out: {error}")
-            policies = policies.select([name for name in policies if name != policy.name], "policies")
-    if not policies:
-        raise PolicyError(f"no policy can be evaluated: {'; '.join(problems)}")
+            policies = policies.without(policy.name, str(error))
     results = [row.as_dict(policies) for row in rows]
     return {
         "hardware": _hardware(deployment),
@@ -80,7 +77,7 @@ def simulate_plan(plan: Plan) -> dict[str, Any]:
         "slo_summary": {
             name: "pass" if all(row[name]["meets_slo"] for row in results) else "fail" for name in policies
         },
-        "warnings": [*problems, *notes(plan)],
+        "warnings": [*policies.problems, *notes(plan)],
     }
 
 
