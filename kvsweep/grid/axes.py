@@ -33,10 +33,10 @@ def number_axis(value: Any, field: Field, what: str) -> NDArray[np.float64]:
         points = [field.check(value, what)]
     if not points:
         raise InputError(f"{what}: the axis has no points; allowed: {FORMS}")
-    for point in (min(points), max(points)) if isinstance(value, str) else ():
-        field.check(point, what)
-    if field.whole:
-        for point in points:
+    if isinstance(value, str):
+        # The points of a range lie between its ends; only a list or a whole number can hide a wrong one inside.
+        inside = points if field.whole or ":" not in value else (points[0], points[-1])
+        for point in inside:
             field.check(point, what)
     array = np.array(points, dtype=np.float64)
     if np.unique(array).size != array.size:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -90,13 +91,15 @@ class Evaluator:
         self.policies, problems = self._compile(jit)
         self.problems = (*plan.policies.problems, *problems)
 
-    def _compile(self, jit: Any) -> tuple[PolicySet, list[str]]:
+    def _compile(self, jit: ModuleType) -> tuple[PolicySet, list[str]]:
         """Return the policies Numba accepts, and one line for each it does not."""
         rows = self.rows(Slab(slice(0, 1), slice(0, 1), slice(0, 1), 1))
+        arguments = (rows, self._rates[:1], self._targets[:1], self.buffers((1, 1, 1)))
         compiled, problems = [], []
+        self._kernels = {}
         for policy in self.plan.policies.values():
             try:
-                jit.compile_policy(policy, (rows, self._rates[:1], self._targets[:1], 1, self.buffers((1, 1, 1))))
+                self._kernels[policy.name] = jit.compiled_kernel(policy, arguments)
             except PolicyError as error:
                 problems.append(f"left out: {error}")
             else:
@@ -129,10 +132,9 @@ class Evaluator:
 
     def evaluate(self, policy: Policy, rows: NDArray[np.float64], slab: Slab, out: Sequence[NDArray[Any]]) -> None:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""
-        from kvsweep.grid import jit
-
-        kernel = jit.policy_kernel(policy)
-        nonsense = kernel(rows, self._rates[slab.rates], self._targets[slab.targets], len(policy.modes), tuple(out))
+        nonsense = self._kernels[policy.name](
+            rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out)
+        )
         if nonsense:
             raise DecisionError(
                 policy.name,

@@ -70,15 +70,17 @@ def policy_kernel(policy: Policy) -> Callable[..., int]:
         given = {
             "decide": njit(**_INLINE)(indexed(policy)),
             "RECOMPUTES": float(SIDES.index(policy.recomputes)),
+            "N_MODES": len(policy.modes),
         }
         _policy_kernels[key] = _compiled(_module(key, given, {}), "evaluate_rows")
     return _policy_kernels[key]
 
 
-def compile_policy(policy: Policy, arguments: tuple[Any, ...]) -> None:
-    """Compile the kernel of `policy` for the types of `arguments` now; raises PolicyError where Numba refuses it."""
+def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[..., int]:
+    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where Numba refuses."""
+    kernel = policy_kernel(policy)
     try:
-        policy_kernel(policy)(*arguments)
+        kernel(*arguments)
     except NumbaError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         telling = next((line for line in reversed(lines) if line.startswith("File ")), "")
@@ -86,6 +88,7 @@ def compile_policy(policy: Policy, arguments: tuple[Any, ...]) -> None:
             f"policy {policy.name} ({policy.origin}): cannot be compiled: {lines[1 if len(lines) > 1 else 0][:200]} "
             f"{telling}; allowed: arithmetic on ctx, loops, branches; returns (blocks, mode label or index)"
         ) from error
+    return kernel
 
 
 def indexed(policy: Policy) -> FunctionType:
