@@ -132,9 +132,7 @@ class Evaluator:
 
     def evaluate(self, policy: Policy, rows: NDArray[np.float64], slab: Slab, out: Sequence[NDArray[Any]]) -> None:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""
-        nonsense = self._kernels[policy.name](
-            rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out)
-        )
+        nonsense = self._kernels[policy.name](rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out))
         if nonsense:
             raise DecisionError(
                 policy.name,

@@ -122,7 +122,7 @@ def make_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None
     if "miss_blocks" in given:
         del config["hit_ratio"]
 
-    catalog = load(_paths(given.get("hardware", ()), names["hardware"]))
+    catalog = load(_paths(given.get("hardware", ()), names["hardware"]), names["hardware"])
     policies = _policies(given, names)
     deployment_axes = _deployment_axes(given, names, catalog)
     deployments = _deployments(deployment_axes, catalog)
