@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid import kernels
 from kvsweep.grid.plan import Plan
 from kvsweep.policies.registry import Policy, PolicySet
+
+T = TypeVar("T")
 
 SLAB_POINTS = 1 << 18
 """Points in a slab: large against the cost of a call, small against the caches and against waiting for Ctrl-C."""
@@ -141,7 +144,9 @@ class Evaluator:
             )
 
 
-def run_slabs(plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None) -> Iterator[Any]:
+def run_slabs(
+    plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None
+) -> Generator[Any, None, None]:
     """Yield ``work(slab)`` for every slab of `plan`, in order, computed on `threads` cores.
 
     Few slabs are ever in flight, so memory stays bounded; on an error or Ctrl-C the rest is cancelled.
@@ -197,6 +202,16 @@ def evaluate_grid(
     for _ in run_slabs(plan, work, threads, progress):
         pass
     return evaluator.policies, arrays | {"storage_throughput": storage, "tier_hit_blocks": in_tier}, evaluator.problems
+
+
+def deciding(plan: Plan, announce: Announce, work: Callable[[Plan], T]) -> T:
+    """Return ``work(plan)`` without the policies that decide nonsense, whose results would cost the others theirs."""
+    while True:
+        try:
+            return work(plan)
+        except DecisionError as error:
+            plan = dataclasses.replace(plan, policies=plan.policies.without(error.policy, str(error)))
+            announce(f"starting over without policy {error.policy}")
 
 
 def require_memory(needed: float, what: str) -> None:

@@ -38,7 +38,7 @@ def reduce_grid(
     # Reduced values are summed in float64 whatever a stored grid would use.
     plan = dataclasses.replace(plan, dtype="f8")
     kept_shape = tuple(len(plan.axes[dim]) for dim in kept)
-    require_memory(8 * math.prod(kept_shape) * len(plan.policies) * len(names), f"keeping {', '.join(kept)}")
+    require_memory(kept_bytes(plan, names, kept), f"keeping {', '.join(kept)}")
     evaluator = Evaluator(plan, announce)
     totals = {name: np.full((len(evaluator.policies), math.prod(kept_shape)), _START.get(name, 0.0)) for name in names}
     strides = _strides(plan, kept)
@@ -64,6 +64,11 @@ def check_reduction(plan: Plan, reduce: str | Sequence[str], over: str | Sequenc
     names = _listed(reduce, REDUCTIONS, plan.called("reduce"))
     reduced = _listed(over, plan.axes, plan.called("reduce_over"))
     return names, [dim for dim in plan.axes if dim not in reduced]
+
+
+def kept_bytes(plan: Plan, names: Sequence[str], kept: Sequence[str]) -> float:
+    """Return the memory [byte] of the reductions `names` on the dims `kept`."""
+    return 8.0 * math.prod(len(plan.axes[dim]) for dim in kept) * len(plan.policies) * len(names)
 
 
 def _listed(value: str | Sequence[str], allowed: Iterable[str], what: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from kvsweep.costs.deployment import Deployment
 from kvsweep.costs.placement import TIERS, hit_percent
 from kvsweep.errors import InputError, shown
-from kvsweep.grid.evaluate import Announce, DecisionError, Progress, evaluate_grid
+from kvsweep.grid.evaluate import Announce, Progress, deciding, evaluate_grid
 from kvsweep.grid.plan import Plan, make_plan, notes
 from kvsweep.grid.reduce import check_reduction, reduce_grid
 from kvsweep.policies.registry import PolicySet
@@ -72,12 +71,9 @@ def run_plan(
     """Return the Dataset of a plan, see `sweep`."""
     check_threads(plan, threads)
     run = (threads, progress, announce)
-    while True:
-        try:
-            return _stored(plan, run) if reduce is None else _reduced(plan, reduce, reduce_over, run)
-        except DecisionError as error:  # one policy's nonsense must not cost the others their result
-            plan = dataclasses.replace(plan, policies=plan.policies.without(error.policy, str(error)))
-            announce(f"starting over without policy {error.policy}")
+    if reduce is None:
+        return deciding(plan, announce, lambda sound: _stored(sound, run))
+    return deciding(plan, announce, lambda sound: _reduced(sound, reduce, reduce_over, run))
 
 
 def check_threads(plan: Plan, threads: Any) -> None:
