@@ -17,6 +17,14 @@ class PolicyError(InputError):
     """A policy that cannot be loaded, compiled or trusted; names the policy or its file."""
 
 
+class NonsenseError(PolicyError):
+    """A compiled policy that answered with something else than blocks and a mode; `policy` is its id."""
+
+    def __init__(self, policy: str, message: str) -> None:
+        super().__init__(message)
+        self.policy = policy
+
+
 class ResultError(RuntimeError):
     """Work that was asked for correctly and could not be finished (CLI exit code 1)."""
 

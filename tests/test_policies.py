@@ -94,20 +94,26 @@ def test_the_balance_beats_every_other_split_of_its_kind(ctx: Context) -> None:
     best = outcome(POLICIES["performance_aware"], ctx)
     for share in (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0):
         other = ctx.allocation(ctx.hit_blocks * share)
-        assert best.total_time <= other.total_time * (1 + 1e-9)
-        assert best.max_violation <= ctx.violation(other) * (1 + 1e-9) + 1e-9
+        assert best.total_time <= other.total_time * (1 + 1e-9) + granularity(ctx)
+    # With the least time comes the least violation, because all three limits scale with it.
     worst = max(0.0, best.total_time * max(1 / ctx.p95_seconds, ctx.request_rate) - 1.0)
     assert math.isclose(best.max_violation, worst, rel_tol=1e-9, abs_tol=1e-9)
 
 
 @given(requests())
 def test_closed_forms_of_the_reference_policies(ctx: Context) -> None:
-    x, y, n, m, h = (ctx.storage_throughput, ctx.recompute_throughput, ctx.total_blocks, ctx.miss_blocks, ctx.hit_blocks)
+    x, y, n, m, h = (
+        ctx.storage_throughput,
+        ctx.recompute_throughput,
+        ctx.total_blocks,
+        ctx.miss_blocks,
+        ctx.hit_blocks,
+    )
     assert math.isclose(outcome(POLICIES["default_policy"], ctx).total_time, max(h / x, m / y), rel_tol=1e-9)
     assert math.isclose(outcome(POLICIES["all_compute"], ctx).total_time, n / y, rel_tol=1e-9)
     if h > 0.0:
         balanced = outcome(POLICIES["performance_aware"], ctx).total_time
-        assert math.isclose(balanced, max(n / (x + y), m / y), rel_tol=1e-6)
+        assert math.isclose(balanced, max(n / (x + y), m / y), rel_tol=1e-9, abs_tol=granularity(ctx))
 
 
 @given(requests())

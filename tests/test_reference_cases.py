@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import reference_cases
 
 import kvsweep
-from conftest import reference_cases
 from kvsweep.catalog.load import load
 from kvsweep.costs.deployment import deploy
 from kvsweep.costs.request import request_context
@@ -73,8 +73,9 @@ def test_sweeps(case: dict[str, Any]) -> None:
         wanted = [round(percent * cells / 100) for percent in expected["policy_success_rates"][name]]
         assert (rates.sel(policy=name).values * cells).round(6).tolist() == wanted
         counts = np.bincount(states.sel(policy=name).values.ravel(), minlength=4).tolist()
-        assert dict(zip(("fail", "rpc_only", "p95_only", "pass"), counts, strict=True)) == (
-            expected["heatmap_state_counts"][name]
+        assert (
+            dict(zip(("fail", "rpc_only", "p95_only", "pass"), counts, strict=True))
+            == (expected["heatmap_state_counts"][name])
         )
 
 

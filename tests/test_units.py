@@ -38,7 +38,8 @@ def test_any_float_reads_back(value: float, unit: str) -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (6.4e10, "byte/s", "64 GB/s"), (999.0, "byte", "999 B"), (math.nan, "s", "–"), (3.12e14, "FLOP/s", "312 TFLOP/s"),
+        (6.4e10, "byte/s", "64 GB/s"), (999.0, "byte", "999 B"), (math.nan, "s", "–"),
+        (3.12e14, "FLOP/s", "312 TFLOP/s"),
         (0.25, "1", "0.25"), (1.5, "s", "1.5 s"),
     ],
 )  # fmt: skip
