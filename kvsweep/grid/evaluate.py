@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.errors import InputError, NonsenseError, PolicyError
+from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid import kernels
 from kvsweep.grid.plan import Plan
 from kvsweep.policies.registry import Policy, PolicySet
@@ -59,6 +59,14 @@ def slabs(n_rows: int, n_rates: int, n_targets: int, size: int = SLAB_POINTS) ->
                 stop = min(target + target_step, n_targets)
                 points = (rate_stop - rate) * (stop - target)
                 yield Slab(slice(row, row + 1), slice(rate, rate_stop), slice(target, stop), points)
+
+
+class DecisionError(PolicyError):
+    """A policy that compiled and then decided nonsense at some point of the grid; `policy` is its name."""
+
+    def __init__(self, policy: str, message: str) -> None:
+        super().__init__(message)
+        self.policy = policy
 
 
 class Evaluator:
@@ -129,9 +137,9 @@ class Evaluator:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""
         nonsense = self._kernels[policy.name](rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out))
         if nonsense:
-            raise NonsenseError(
+            raise DecisionError(
                 policy.name,
-                f"policy {policy.name} ({policy.origin}): {nonsense} of {slab.n_points} decisions are nonsense; "
+                f"policy {policy.name} ({policy.origin}): {nonsense} decisions in one slab are nonsense; "
                 f"allowed: a number of blocks and one of the modes {', '.join(policy.modes)}",
             )
 
@@ -201,7 +209,7 @@ def deciding(plan: Plan, announce: Announce, work: Callable[[Plan], T]) -> T:
     while True:
         try:
             return work(plan)
-        except NonsenseError as error:
+        except DecisionError as error:
             plan = dataclasses.replace(plan, policies=plan.policies.without(error.policy, str(error)))
             announce(f"starting over without policy {error.policy}")
 

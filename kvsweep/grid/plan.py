@@ -244,5 +244,5 @@ def _resolved(config: Mapping[str, Any], policies: PolicySet) -> dict[str, Any]:
             return [plain(item) for item in value]
         return value
 
-    ordered = [name for name in (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS) if name in config]
-    return {name: plain(config[name]) for name in ordered} | {"policies": list(policies)}
+    config = {**config, "policies": list(policies)}
+    return {name: plain(config[name]) for name in (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS) if name in config}

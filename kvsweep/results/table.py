@@ -51,13 +51,13 @@ def csv_rows(ds: xr.Dataset, axes: Sequence[str]) -> Iterator[Sequence[str]]:
 def _meanings(variable: xr.DataArray, values: NDArray[Any]) -> NDArray[np.str_]:
     """Return `values` as text, modes of decision by their label."""
     if variable.name == "decision_mode":
-        labels: NDArray[np.str_] = np.array(variable.attrs["flag_meanings"].split())[values]
-        return labels
+        labels: NDArray[np.str_] = np.array(variable.attrs["flag_meanings"].split())
+        return np.take(labels, values)
     return _texts(values)
 
 
 def _texts(values: NDArray[Any]) -> NDArray[np.str_]:
-    texts: NDArray[np.str_] = np.array(values, dtype=np.str_)
+    texts: NDArray[np.str_] = values.astype(np.str_)
     if values.dtype.kind == "f":
         texts[~np.isfinite(values)] = ""
     return texts
