@@ -84,10 +84,11 @@ def _fail(error: Exception, debug: bool) -> NoReturn:
     if debug:
         traceback.print_exception(error)
     message, code = _described(error)
-    if isinstance(error, BrokenPipeError):
-        # The reader has gone: what is still buffered goes nowhere, instead of failing again at exit.
+    try:
+        sys.stdout.flush()
+    except OSError:  # what is still buffered goes nowhere, instead of failing again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    else:
+    if not isinstance(error, BrokenPipeError):  # a reader that has seen enough is no failure to report
         click.echo(f"kvsweep: error: {' '.join(message.split())}", err=True)
     sys.exit(code)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kvsweep.grid.plan import Plan
 
-MEANING = "it answers within the latency target while GPU and storage keep up with the request rate"
+MEANING = "the answer comes within the latency target while GPU and storage keep up with the request rate"
 
 
 def print_summary(ds: xr.Dataset, plan: Plan, form: str) -> None:
@@ -54,7 +54,8 @@ def _rows(summaries: Mapping[str, Summary], ratios: Sequence[float]) -> Iterator
 
 def _print_table(summaries: Mapping[str, Summary], plan: Plan, ratios: Sequence[float]) -> None:
     click.echo(f"{plan.n_points} points x {len(summaries)} policies, a point being one request on one deployment:")
-    click.echo(", ".join(f"{name} {_extent(points)}" for name, points in plan.axes.items()))
+    for name, points in plan.axes.items():
+        click.echo(f"  {name:<16}{_extent(points)}")
     click.echo()
     print_table(summaries.items(), [Column("policy", lambda item: item[0]), *_columns(summaries, ratios)])
     click.echo()
@@ -96,7 +97,8 @@ def _conclusions(summaries: Mapping[str, Summary]) -> Iterator[str]:
         names = [name for name, rate in rates.items() if rate == best]
         verb = "meets" if len(names) == 1 else "meet"
         often = "most often" if len(rates) > len(names) else "equally often"
-        yield f"{' and '.join(names)} {verb} the SLO {often}: at {100.0 * best:.3g} % of the points {MEANING}."
+        yield f"{' and '.join(names)} {verb} the SLO {often}, at {100.0 * best:.3g} % of the points:"
+        yield f"there {MEANING}."
     shares = [summary.sufficient_share for summary in summaries.values() if summary.sufficient_share is not None]
     if shares:
         yield f"At {100.0 * (1.0 - min(1.0, sum(shares))):.3g} % of the points no policy does."

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.options import (
-    AXES_HELP,
-    NUMBERS_HELP,
-    dashed,
-    given_options,
-    model_options,
-    output_options,
-    say,
-)
+from kvsweep.cli.options import AXES_HELP, NUMBERS_HELP, dashed, given_options, model_options, output_options, say
 from kvsweep.cli.study import RUN_SETTINGS, merged
 from kvsweep.costs.inputs import SWEEP_DEFAULTS
 from kvsweep.errors import InputError
@@ -46,8 +38,7 @@ if TYPE_CHECKING:
 @click.option("--summary", is_flag=True, help="Print success rates even with --output; without it they always are.")
 @click.option("--dry-run", is_flag=True, help="Check everything, print size, memory and time, and write nothing.")
 @output_options((".nc", ".csv"), "the result")
-@click.pass_context
-def sweep(ctx: click.Context, /, study: Path | None, **options: Any) -> None:
+def sweep(study: Path | None, **options: Any) -> None:
     """Evaluate every policy over the product of the given axes.
 
     STUDY.yaml holds the same settings by their names with underscores; options override it. A saved result carries
@@ -55,7 +46,8 @@ def sweep(ctx: click.Context, /, study: Path | None, **options: Any) -> None:
     """
     show = _Show(*(options.pop(name) for name in ("output", "force", "output_format", "quiet", "summary", "dry_run")))
     given = given_options(options)
-    of_environment = ctx.get_parameter_source("policy_files") is click.core.ParameterSource.ENVIRONMENT
+    source = click.get_current_context().get_parameter_source("policy_files")
+    of_environment = source is click.core.ParameterSource.ENVIRONMENT
     task = _task(study, given, ("policy_files",) if of_environment else ())
     _check_output(task, show)
     if show.dry_run:
