@@ -126,6 +126,8 @@ def _run(task: _Task, show: _Show) -> None:
     for line in notes(task.plan):
         show.note(line)
     reduce, over = task.reduction or (None, REDUCED_OVER)
+    if reduce is not None and "dtype" in task.plan.given:
+        show.note(f"{task.plan.called('dtype')} has no effect with {task.plan.called('reduce')}, which is always f8")
     with _progress(task.plan.n_points, show.quiet) as progress:
         ds = run_plan(task.plan, reduce, over, task.threads, progress, show.note)
     told = {*task.plan.policies.problems, *notes(task.plan)}
