@@ -58,14 +58,14 @@ def test_clamp() -> None:
 
 def test_restore_time_of_each_side() -> None:
     whole = 300 / 1e4 + 300 / 500 + 300 / 40
-    assert context(ANY).restore_time(400.0) == 5.0
-    assert context(TAIL).restore_time(0.0) == whole
-    assert context(TAIL).restore_time(400.0) == 300 / 1e4 + 200 / 500
-    assert context(TAIL).restore_time(700.0) == 200 / 1e4
-    assert context(FRONT).restore_time(400.0) == 200 / 500 + 300 / 40
-    assert context(FRONT).restore_time(700.0) == 200 / 40
+    assert context(ANY).restore_seconds(400.0) == 5.0
+    assert context(TAIL).restore_seconds(0.0) == whole
+    assert context(TAIL).restore_seconds(400.0) == 300 / 1e4 + 200 / 500
+    assert context(TAIL).restore_seconds(700.0) == 200 / 1e4
+    assert context(FRONT).restore_seconds(400.0) == 200 / 500 + 300 / 40
+    assert context(FRONT).restore_seconds(700.0) == 200 / 40
     for side in (ANY, FRONT, TAIL):
-        assert context(side).restore_time(900.0) == 0.0
+        assert context(side).restore_seconds(900.0) == 0.0
 
 
 def test_allocation_without_any_rate_never_ends() -> None:
@@ -141,7 +141,7 @@ def test_slowest_tier_first_equals_bisection(ctx: Context) -> None:
         expected = naive.judge(point, k, tail=True)["total_time"]
         assert math.isclose(ctx.allocation(blocks).total_time, expected, rel_tol=1e-9, abs_tol=granularity(ctx))
     else:  # restore and recompute balance within rounding at k = 0
-        assert math.isclose(ctx.restore_time(0.0), ctx.miss_blocks / ctx.recompute_throughput, rel_tol=1e-9)
+        assert math.isclose(ctx.restore_seconds(0.0), ctx.miss_blocks / ctx.recompute_throughput, rel_tol=1e-9)
 
 
 def test_the_published_example_of_the_tail() -> None:

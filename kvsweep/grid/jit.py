@@ -31,7 +31,15 @@ from kvsweep.policies.registry import Policy
 _INLINE: dict[str, Any] = {"forceinline": True, "error_model": "numpy"}
 _KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
-_METHODS = ("clamp", "restore_time", "allocation", "violation", "max_violation")
+_METHODS = (
+    "clamp",
+    "restore_seconds",
+    "recompute_seconds",
+    "total_seconds",
+    "allocation",
+    "violation",
+    "max_violation",
+)
 
 
 def cache_directory() -> Path:

@@ -89,10 +89,10 @@ def evaluate_rows(rows: Any, request_rate: Any, p95_seconds: Any, out: Any) -> i
                 )  # fmt: skip
                 answer, mode = decide(ctx)
                 reassigned = ctx.clamp(answer)
-                allocation = ctx.allocation(reassigned)
+                total_time = ctx.total_seconds(reassigned)
                 nonsense += (answer != answer) | (mode < 0) | (mode >= N_MODES)
                 reassigned_out[row, i, j] = reassigned
-                time_out[row, i, j] = allocation.total_time
-                meets_out[row, i, j] = ctx.violation(allocation) == 0.0
+                time_out[row, i, j] = total_time
+                meets_out[row, i, j] = ctx.violation(total_time) == 0.0
                 mode_out[row, i, j] = mode
     return nonsense
