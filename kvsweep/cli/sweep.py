@@ -126,7 +126,9 @@ def _run(task: _Task, show: _Show) -> None:
     for line in notes(task.plan):
         show.note(line)
     reduce, over = task.reduction or (None, REDUCED_OVER)
-    with _progress(task.plan.n_points, show.quiet) as progress:
+    if reduce is not None and "dtype" in task.plan.given:
+        show.note(f"{task.plan.called('dtype')} has no effect with {task.plan.called('reduce')}, which is always f8")
+    with _progress(show.quiet) as progress:
         ds = run_plan(task.plan, reduce, over, task.threads, progress, show.note)
     told = {*task.plan.policies.problems, *notes(task.plan)}
     for line in ds.attrs.get("kvsweep_warnings", "").splitlines():
@@ -151,13 +153,20 @@ def _save(ds: xr.Dataset, plan: Plan, output: Path) -> None:
 
 
 @contextlib.contextmanager
-def _progress(points: int, quiet: bool) -> Iterator[Progress | None]:
+def _progress(quiet: bool) -> Iterator[Progress | None]:
     """Yield what moves a progress bar on stderr, or None where nobody would see one."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    with click.progressbar(length=points, label="evaluating", file=sys.stderr) as bar:
-        yield lambda done, total: bar.update(done - bar.pos)
+    with contextlib.ExitStack() as stack:
+        bars: list[Any] = []
+
+        def progress(done: int, total: int) -> None:
+            if not bars:  # not before the kernels are compiled, or the time left would count that for every slab
+                bars.append(stack.enter_context(click.progressbar(length=total, label="evaluating", file=sys.stderr)))
+            bars[0].update(done - bars[0].pos)
+
+        yield progress
 
 
 def _print_estimate(task: _Task, show: _Show) -> None:
