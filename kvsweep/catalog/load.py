@@ -202,13 +202,13 @@ def _amended(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _sources_of(record: Sourced, where: str) -> Iterator[tuple[str, str]]:
-    """Yield every source key of an entry and its groups with the place it stands."""
-    yield record.source, where
-    for field in dataclasses.fields(record):
-        group = getattr(record, field.name)
+def _sources_of(entry: Entry, where: str) -> Iterator[tuple[str, str]]:
+    """Yield every source key of an entry with the place it stands, groups first: the entry's own may come from one."""
+    for field in dataclasses.fields(entry):
+        group = getattr(entry, field.name)
         if isinstance(group, Sourced):
             yield group.source, f"{where}: {field.name}"
+    yield entry.source, where
 
 
 def _sha256(entries: Mapping[str, Mapping[str, Entry]], sources: Mapping[str, str]) -> str:
