@@ -106,7 +106,7 @@ class Evaluator:
         held = getattr(self._local, "scratch", None)
         if held is None or held[0].shape != shape:
             held = self._local.scratch = self.buffers(shape)
-        return held  # type: ignore[no-any-return]
+        return held
 
     def rows(self, slab: Slab) -> NDArray[np.float64]:
         """Return the row fields (field, row) of a slab."""
@@ -117,7 +117,7 @@ class Evaluator:
         self._fill_rows(
             slab.rows.start, self._deployments, self._totals, self._fractions, self._hits, self._hits_are_misses, held
         )
-        return held  # type: ignore[no-any-return]
+        return held
 
     def evaluate(self, policy: Policy, rows: NDArray[np.float64], slab: Slab, out: Sequence[NDArray[Any]]) -> None:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""

@@ -31,7 +31,7 @@ REDUCTIONS: Mapping[str, str] = {
 
 DEFAULT_OVER = ("request_rate", "p95_seconds")
 
-_COMBINE = {"total_time_min": np.minimum, "total_time_max": np.maximum}
+_COMBINE: Mapping[str, np.ufunc] = {"total_time_min": np.minimum, "total_time_max": np.maximum}
 _START = {"total_time_min": math.inf, "total_time_max": -math.inf}
 
 
@@ -59,7 +59,8 @@ def reduce_grid(
 
     for target, values in run_slabs(plan, work, threads, progress):
         for name in names:
-            _COMBINE.get(name, np.add).at(totals[name], (slice(None), target), values[name])
+            for total, value in zip(totals[name], values[name], strict=True):
+                _COMBINE.get(name, np.add).at(total, target, value)
     count = plan.n_points / math.prod(kept_shape)
     variables: dict[str, tuple[Sequence[str], Any]] = {}
     for name, values in totals.items():

@@ -166,10 +166,9 @@ def _deployment_coords(plan: Plan) -> Coords:
     grid = grid.reshape(shape)
 
     def along(wanted: set[str]) -> tuple[tuple[str, ...], list[Deployment], tuple[int, ...]]:
-        index = tuple(slice(None) if name in wanted else 0 for name in names)
-        part = grid[index]
+        part = grid[tuple(slice(None) if name in wanted else slice(1) for name in names)]
         dims = tuple(name for name in names if name in wanted)
-        return dims, (list(part.ravel()) if dims else [part]), tuple(len(plan.axes[dim]) for dim in dims)
+        return dims, list(part.ravel()), tuple(len(plan.axes[dim]) for dim in dims)
 
     coords: Coords = {}
     for name, depends in _DEPENDS.items():

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -119,12 +120,12 @@ def _sources(files: Iterable[str | Path]) -> Iterator[tuple[str, Callable[[], Mo
     for module in pkgutil.iter_modules(package.__path__):
         if module.name not in _HELPER_MODULES:
             name = f"kvsweep.policies.{module.name}"
-            yield f"built in {module.name}", lambda name=name: importlib.import_module(name)
+            yield f"built in {module.name}", partial(importlib.import_module, name)
     for file in files:
         path = Path(file)
-        yield f"policy file {path}", lambda path=path: _load_file(path)
+        yield f"policy file {path}", partial(_load_file, path)
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
-        yield f"entry point {point.name} = {point.value}", lambda point=point: _load_entry_point(point)
+        yield f"entry point {point.name} = {point.value}", partial(_load_entry_point, point)
 
 
 def _load_entry_point(point: EntryPoint) -> ModuleType:

@@ -21,7 +21,9 @@ def hit_blocks(ds: xr.Dataset) -> xr.DataArray:
 
 def storage_time(ds: xr.Dataset) -> xr.DataArray:
     """Return the restore time [s] of each policy, by the side of the prefix it recomputes."""
-    times = [_storage_time_of(ds.sel(policy=name)) for name in ds["policy"].values]
+    if "policy" not in ds.dims:
+        return _named("storage_time", _storage_time_of(ds), ds)
+    times = [_storage_time_of(ds.isel(policy=index)) for index in range(ds.sizes["policy"])]
     return _named("storage_time", xr.concat(times, dim=ds["policy"], coords="minimal", compat="override"), ds)
 
 
@@ -70,7 +72,8 @@ def slo_margin(ds: xr.Dataset) -> xr.DataArray:
 
 def max_violation(ds: xr.Dataset) -> xr.DataArray:
     """Return the largest excess [1] over the three limits; 0 wherever the stored verdict is a pass."""
-    worst = np.maximum(latency_ratio(ds), _throughput_ratio(ds)) - 1.0
+    latency, throughput = latency_ratio(ds), _throughput_ratio(ds)
+    worst = latency.where(latency >= throughput, throughput) - 1.0
     return _named("max_violation", xr.where(ds["meets_slo"] == 1, 0.0, worst.clip(min=0.0)), ds)
 
 
@@ -88,7 +91,8 @@ def verdict(ds: xr.Dataset) -> xr.DataArray:
 
 
 def _throughput_ratio(ds: xr.Dataset) -> xr.DataArray:
-    return np.maximum(gpu_utilization(ds), storage_utilization(ds))  # type: ignore[no-any-return]
+    gpu, storage = gpu_utilization(ds), storage_utilization(ds)
+    return gpu.where(gpu >= storage, storage)
 
 
 def success_rate(ds: xr.Dataset, over: Iterable[Hashable]) -> xr.DataArray:
