@@ -92,9 +92,12 @@ def policies(ctx: click.Context, output_format: str) -> None:
     from kvsweep.policies.registry import load_policies
 
     fields = ("name", "label", "description", "color", "order", "recomputes", "modes", "origin")
-    rows = [{field: getattr(policy, field) for field in fields} for policy in load_policies().values()]
+    found = load_policies()
+    rows = [{field: getattr(policy, field) for field in fields} for policy in found.values()]
     columns = [_field(name) for name in ("name", "label", "order", "recomputes", "origin", "description")]
     _print(rows, columns, _format(ctx, output_format))
+    for problem in found.problems:
+        click.echo(problem, err=True)
 
 
 @catalog.command("sources")
