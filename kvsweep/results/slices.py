@@ -45,18 +45,7 @@ def take_slice(ds: xr.Dataset, keep: Sequence[str], chosen: Mapping[str, Any], s
     missing = [dim for dim in keep if dim not in dims]
     if missing:
         raise InputError(f"the sweep has no dim {missing[0]}; it has {', '.join(dims) or 'one point'}")
-    indexers: dict[str, Any] = {}
-    for dim, value in chosen.items():
-        if dim in keep:
-            raise InputError(f"{spelled}{dim}={value}: {dim} is an axis of the figure; choose among the other dims")
-        if dim == "policy":
-            indexers[dim] = _policy_indices(ds, value)
-        elif dim in dims:
-            indexers[dim] = _index_of(ds, dim, value, spelled)
-        elif dim in ds.coords and ds[dim].ndim == 0:
-            _index_of(ds.expand_dims(dim), dim, value, spelled)
-        else:
-            raise unknown_name(f"{spelled}{dim}={value}", dim, [name for name in dims if name not in keep])
+    indexers = {dim: _chosen(ds, keep, dim, value, spelled) for dim, value in chosen.items()}
     assumed = []
     for dim in dims:
         if dim in keep or dim in indexers:
@@ -69,7 +58,21 @@ def take_slice(ds: xr.Dataset, keep: Sequence[str], chosen: Mapping[str, Any], s
         else:
             first = value_text(ds[dim].values[0])
             raise InputError(f"{dim} is open: {_listed(ds[dim].values)}; choose one, as in {spelled}{dim}={first}")
-    return Slice(ds.isel(indexers), tuple(assumed))
+    present = {dim: index for dim, index in indexers.items() if dim in ds.dims}
+    return Slice(ds.isel(present), tuple(assumed))
+
+
+def _chosen(ds: xr.Dataset, keep: Sequence[str], dim: str, value: Any, spelled: str) -> int | list[int]:
+    """Return the position of a chosen value along its dim; a dim squeezed out has one value, which must be it."""
+    if dim in keep:
+        raise InputError(f"{spelled}{dim}={value}: {dim} is an axis of the figure; choose among the other dims")
+    if dim == "policy":
+        return _policy_indices(ds, value)
+    if dim in grid_dims(ds):
+        return _index_of(ds, dim, value, spelled)
+    if dim in ds.coords and ds[dim].ndim == 0:
+        return _index_of(ds.expand_dims(dim), dim, value, spelled)
+    raise unknown_name(f"{spelled}{dim}={value}", dim, [name for name in grid_dims(ds) if name not in keep])
 
 
 def grid_dims(ds: xr.Dataset) -> list[str]:

@@ -68,7 +68,10 @@ def label_cells(ax: Axes, x: tuple[str, Sequence[Any]], y: tuple[str, Sequence[A
         places = tick_places(points)
         texts = [tick_text(dim, points[place]) for place in places]
         long = axis is ax.xaxis and sum(map(len, texts)) > 40
-        axis.set_ticks(places, texts, **({"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if long else {}))
+        axis.set_ticks(places, texts)
+        if long:
+            for text in axis.get_ticklabels():
+                text.set(rotation=30, ha="right", rotation_mode="anchor")
         axis.set_label_text(axis_title(dim))
 
 
@@ -80,7 +83,8 @@ def tick_places(points: Sequence[Any]) -> list[int]:
     digits = np.array([len(f"{float(point):.9e}".partition("e")[0].replace(".", "").rstrip("0")) for point in points])
     fewest = -(-count // MOST_TICKS)
     choices = [range(first, count, step) for step in range(fewest, 2 * fewest + 1) for first in range(step)]
-    return list(min(choices, key=lambda places: (digits[list(places)].mean(), places.step)))
+    best: range = min(choices, key=lambda places: (digits[list(places)].mean(), places.step))
+    return list(best)
 
 
 def state_handles(states: Sequence[State], lettered: bool) -> list[Patch]:

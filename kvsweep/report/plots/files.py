@@ -30,7 +30,11 @@ def write_figure(figure: Figure, path: Path, force: bool = False) -> None:
     check_target(path, force)
     kind = path.suffix.lower()[1:]
     with replacing(path) as temporary, styled():
-        figure.savefig(temporary, format=kind, metadata=_metadata(figure.get_suptitle(), kind))
+        figure.savefig(temporary, format=kind, metadata=_metadata(_title(figure), kind))
+
+
+def _title(figure: Figure) -> str:
+    return figure.get_suptitle() or (figure.axes[0].get_title() if figure.axes else "")
 
 
 def _metadata(title: str, kind: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ def draw(figure: Figure, part: Slice, x: str = X, y: str = Y) -> list[Axes]:
     for ax, verdicts, label in zip(axes, codes, ds["policy_label"].values, strict=True):
         draw_panel(ax, verdicts, str(label))
         label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
-        ax.label_outer(remove_inner_ticks=False)
+        ax.label_outer()
     lettered = any(ax.texts for ax in axes)
     figure.legend(handles=state_handles(style.VERDICT_STATES, lettered), loc="outside lower center", ncols=4)
     figure.suptitle(f"Which requests meet their SLO\n{caption(part)}")

@@ -8,8 +8,13 @@ from matplotlib.figure import Figure
 
 from kvsweep.catalog.load import Catalog
 from kvsweep.costs.roofline import (
-    BLOCKS, PERMUTED_GPUS, Machine, compute_seconds, permuted_machines, storage_compute_seconds,
-)  # fmt: skip
+    BLOCKS,
+    PERMUTED_GPUS,
+    Machine,
+    compute_seconds,
+    permuted_machines,
+    storage_compute_seconds,
+)
 from kvsweep.report.plots import style
 from kvsweep.report.plots.labels import plain
 from kvsweep.report.plots.scales import count_axis, count_text, seconds_axis
@@ -24,11 +29,13 @@ def figure(catalog: Catalog) -> Figure:
     machines = permuted_machines(catalog)
     names = [catalog.part("gpus", key, "gpu").name for key in PERMUTED_GPUS]
     draw_lines(lines, names, machines)
-    draw_violin(violin, storage_compute_seconds(BLOCKS, machines).ravel())
+    storage = storage_compute_seconds(BLOCKS, machines)
+    draw_violin(violin, storage.ravel())
     handles, _ = lines.get_legend_handles_labels()
     made.legend(handles=handles, loc="outside lower center", ncols=6)
     counts = ", ".join(count_text(count) for count in BLOCKS)
-    made.suptitle(f"Compute of six GPUs beside compute + storage of 1764 stacks, each at {counts} blocks")
+    stacks = storage.size // len(BLOCKS)
+    made.suptitle(f"Computing on six GPUs beside computing + reading on {stacks} stacks\n{counts} blocks")
     return made
 
 
@@ -58,9 +65,9 @@ def draw_violin(ax: Axes, seconds: Array) -> None:
     low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75])
     ax.plot([0, 0], [low, high], color=style.INK, lw=3, solid_capstyle="butt")
     ax.plot([0], [median], "o", color=style.PAPER, mec=style.INK, markersize=5, zorder=5)
-    ax.annotate(f"median {median:.0f} s", (0, median), xytext=(9, 0), textcoords="offset points", va="center")
     ax.set_xticks([])
-    ax.set_xlabel(f"{seconds.size:,} values, box: quartiles".replace(",", "\u202f"))
+    values = f"{seconds.size:,}".replace(",", "\u202f")
+    ax.set_xlabel(f"{values} values\nmedian {median:.0f} s, bar: quartiles")
     ax.set_title("Compute + storage")
     ax.spines["bottom"].set_visible(False)
     ax.tick_params(labelleft=False)

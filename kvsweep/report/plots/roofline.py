@@ -18,6 +18,7 @@ from kvsweep.report.plots.scales import count_axis, seconds_axis
 
 FEWEST, MOST = 500.0, 500_000.0
 """Ends [block] of the block axis."""
+COMPUTE_DASH = (0, (2.0, 1.4))
 
 
 @style.in_style
@@ -30,21 +31,10 @@ def figure(catalog: Catalog, stacks: Sequence[str]) -> Figure:
 
 def draw(ax: Axes, catalog: Catalog, deployments: Sequence[Deployment]) -> None:
     """Draw both curves of each of `deployments` into `ax`, with what its parts cost in the legend."""
-    handles = []
-    for i, deployment in enumerate(deployments):
-        look = {"color": style.SERIES[i % len(style.SERIES)], "linewidth": 1.3 + 0.5 * (len(deployments) - 1 - i)}
-        of = machine(deployment)
-        filled = np.cumsum(deployment.capacities()[:2])
-        ends = filled[(filled > FEWEST) & (filled < MOST)]
-        blocks = np.union1d(np.geomspace(FEWEST, MOST, 200), ends)
-        ax.plot(blocks, storage_compute_seconds(blocks, of), **look)
-        ax.plot(blocks, compute_seconds(blocks, of), linestyle=(0, (2.0, 1.4)), **look)
-        marker = style.MARKERS[i % len(style.MARKERS)]
-        ax.plot(ends, storage_compute_seconds(ends, of), marker, mfc=style.PAPER, mec=look["color"], zorder=5)
-        handles.append(Line2D([], [], marker=marker, mfc=style.PAPER, label=_label(catalog, deployment), **look))
+    handles = [_draw_stack(ax, catalog, deployment, i) for i, deployment in enumerate(deployments)]
     handles += [
         Line2D([], [], color=style.INK, label="compute + storage; marks where HBM, then DRAM, is full"),
-        Line2D([], [], color=style.INK, linestyle=(0, (2.0, 1.4)), label="compute alone"),
+        Line2D([], [], color=style.INK, linestyle=COMPUTE_DASH, label="compute alone"),
     ]
     ax.set_xscale("log")
     seconds_axis(ax)
@@ -52,8 +42,22 @@ def draw(ax: Axes, catalog: Catalog, deployments: Sequence[Deployment]) -> None:
     ax.set_xlabel("Blocks of the request [block]")
     ax.set_ylabel("Time [s]")
     ax.grid(True)
-    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    ax.figure.suptitle("Roofline of the stacks")  # type: ignore[union-attr]
+    style.head(ax, "Roofline of the stacks: computing, and computing plus reading the cache", handles, 1)
+
+
+def _draw_stack(ax: Axes, catalog: Catalog, deployment: Deployment, i: int) -> Line2D:
+    """Draw both curves of the i-th stack and return its legend entry."""
+    of = machine(deployment)
+    filled = np.cumsum(deployment.capacities()[:2])
+    ends = filled[(filled > FEWEST) & (filled < MOST)]
+    blocks = np.union1d(np.geomspace(FEWEST, MOST, 200), ends)
+    color, marker = style.SERIES[i % len(style.SERIES)], style.MARKERS[i % len(style.MARKERS)]
+    # Stacks with the same GPU share a curve up to where HBM is full: later ones are thinner and leave a rim.
+    width = max(1.1, 2.9 - 0.45 * i)
+    ax.plot(blocks, storage_compute_seconds(blocks, of), color=color, lw=width)
+    ax.plot(blocks, compute_seconds(blocks, of), color=color, lw=width, linestyle=COMPUTE_DASH)
+    ax.plot(ends, storage_compute_seconds(ends, of), marker, mfc=style.PAPER, mec=color, zorder=5)
+    return Line2D([], [], color=color, lw=width, marker=marker, mfc=style.PAPER, label=_label(catalog, deployment))
 
 
 def _label(catalog: Catalog, deployment: Deployment) -> str:

@@ -35,4 +35,4 @@ def seconds_axis(ax: Axes) -> None:
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(numticks=12))
     ax.yaxis.set_major_formatter(FuncFormatter(seconds_text))
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_minor_locator(NullLocator())

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import matplotlib.style
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 WIDTH = 7.2
 """Width [inch] of a figure: two columns of a paper."""
+
+LEGEND_ROW = 12.5
+"""Height [point] of a legend row in the style's font."""
 
 INK = "#222222"
 PAPER = "#ffffff"
@@ -87,10 +91,14 @@ def panels(figure: Figure, count: int, widest: int = 3) -> list[Axes]:
     axes: list[Axes] = list(grid.flat)
     for unused in axes[count:]:
         unused.remove()
-    for below, ax in enumerate(axes[:count]):
-        # A panel over an empty place carries the ticks that the removed one would have had.
-        ax.tick_params(labelbottom=below + columns >= count, labelleft=below % columns == 0)
     return axes[:count]
+
+
+def head(ax: Axes, title: str, handles: Sequence[Artist], columns: int) -> None:
+    """Put a legend above `ax`, clear of the data, and `title` above the legend."""
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
+    rows = math.ceil(len(handles) / columns)
+    ax.set_title(title, loc="center", fontsize=9, pad=8 + LEGEND_ROW * rows)
 
 
 def ink_on(color: str) -> str:

@@ -67,6 +67,5 @@ def draw(ax: Axes, part: Slice, x: str) -> None:
     ax.set_ylim(-4, 104)
     ax.set_yticks(range(0, 101, 20))
     ax.grid(True, axis="y")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(count, 4))
-    assert ax.figure is not None
-    ax.figure.suptitle(f"How often each policy meets the SLO\n{caption(part)}")  # type: ignore[union-attr]
+    title = f"How often each policy meets the SLO\n{caption(part)}"
+    style.head(ax, title, ax.get_lines()[-count:], min(count, 4))

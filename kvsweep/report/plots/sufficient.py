@@ -37,8 +37,8 @@ def draw(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
     simplest = analysis.simplest_first(ds["policy_modes"].values, ds["policy_order"].values)
     shown = [states[index + 1] for index in simplest] + [NONE]
-    ax.legend(handles=state_handles(shown, bool(ax.texts)), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5)
-    ax.figure.suptitle(f"The simplest policy that meets the SLO\n{caption(part)}")  # type: ignore[union-attr]
+    title = f"The simplest policy that meets the SLO\n{caption(part)}"
+    style.head(ax, title, state_handles(shown, bool(ax.texts)), min(len(shown), 5))
 
 
 def policy_states(ds: xr.Dataset) -> list[style.State]:

@@ -13,9 +13,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from kvsweep.catalog.load import Catalog
 from kvsweep.catalog.specs import Gpu
-from kvsweep.costs.curves import (
-    DEFAULT_CURVE_MODEL, TOKENS, comparable_parts, prefill_seconds, restore_grid,
-)  # fmt: skip
+from kvsweep.costs.curves import DEFAULT_CURVE_MODEL, TOKENS, comparable_parts, prefill_seconds, restore_grid
 from kvsweep.costs.roofline import PERMUTED_GPUS
 from kvsweep.report.plots import style
 from kvsweep.report.plots.labels import plain
@@ -27,7 +25,7 @@ DEFAULT_GPUS = PERMUTED_GPUS
 
 FASTER, SLOWER = "#0072b2", "#dde3ea"
 """Fill of the deployments that restore faster, and slower, than the GPU recomputes."""
-HALF_WIDTH = 0.125
+HALF_WIDTH = 0.12
 """Half the greatest width of a violin [decade]; lengths are 0.29 decades apart at the closest."""
 
 
@@ -41,14 +39,11 @@ def figure(catalog: Catalog, gpus: Sequence[str] = DEFAULT_GPUS, compression: fl
     for ax, gpu in zip(axes, chosen, strict=True):
         restore = restore_grid(gpu, parts, TOKENS, compression).reshape(parts.n_deployments, len(TOKENS))
         draw(ax, gpu, restore)
-    columns = axes[0].get_gridspec().ncols  # type: ignore[union-attr]
-    for i, ax in enumerate(axes):
-        if i < columns:
+    for ax in axes:
+        ax.set(xlabel="Context [token]", ylabel="Time [s]")
+        ax.label_outer()
+        if ax.get_subplotspec().is_first_row():  # type: ignore[union-attr]
             _kv_axis(ax)
-        if i % columns == 0:
-            ax.set_ylabel("Time [s]")
-        if i + columns >= len(axes):
-            ax.set_xlabel("Context [token]")
     made.legend(handles=_handles(), loc="outside lower center", ncols=4)
     sent = "" if compression == 1.0 else f", {1 / compression:.3g} × the KV bytes on the path"
     made.suptitle(f"Restore or recompute: {parts.n_deployments} deployments a GPU (DRAM × disk × link){sent}")
@@ -68,7 +63,7 @@ def draw(ax: Axes, gpu: Gpu, restore: Array) -> None:
         ax.plot(
             [tokens], [np.median(values)], "o", color=style.PAPER, markeredgecolor=style.INK, markersize=3, zorder=5
         )
-    lengths = np.geomspace(TOKENS[0] / 1.3, TOKENS[-1] * 1.3, 100)
+    lengths = np.geomspace(TOKENS[0] / 1.5, TOKENS[-1] * 1.5, 100)
     ax.plot(lengths, prefill_seconds(lengths, gpu), ":", color=style.SERIES[1], lw=1.6, zorder=4)
     ax.set_title(plain(gpu.name), fontweight="bold")
     ax.set_xlim(lengths[0], lengths[-1])
@@ -88,10 +83,9 @@ def _kv_axis(ax: Axes) -> None:
 
 
 def _handles() -> list[Patch | Line2D]:
-    edge = {"edgecolor": style.INK, "lw": 0.5}
     return [
-        Patch(facecolor=FASTER, label="restore faster", **edge),
-        Patch(facecolor=SLOWER, label="restore slower", **edge),
+        Patch(facecolor=FASTER, label="restore faster", edgecolor=style.INK, lw=0.5),
+        Patch(facecolor=SLOWER, label="restore slower", edgecolor=style.INK, lw=0.5),
         Line2D([], [], marker="o", ls="", mfc=style.PAPER, mec=style.INK, markersize=4, label="median restore"),
         Line2D([], [], ls=":", color=style.SERIES[1], lw=1.6, label="recompute (prefill)"),
     ]
