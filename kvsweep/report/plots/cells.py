@@ -76,14 +76,14 @@ def label_cells(ax: Axes, x: tuple[str, Sequence[Any]], y: tuple[str, Sequence[A
 
 
 def tick_places(points: Sequence[Any]) -> list[int]:
-    """Return the cells that get a tick: all names, and of many numbers an even choice of the roundest."""
+    """Return the cells that get a tick: all names, and of many numbers an even choice of round ones."""
     count = len(points)
     if count <= MOST_TICKS or isinstance(points[0], str):
         return list(range(count))
     digits = np.array([len(f"{float(point):.9e}".partition("e")[0].replace(".", "").rstrip("0")) for point in points])
     fewest = -(-count // MOST_TICKS)
-    choices = [range(first, count, step) for step in range(fewest, 2 * fewest + 1) for first in range(step)]
-    best: range = min(choices, key=lambda places: (digits[list(places)].mean(), places.step))
+    choices = [range(first, count, step) for step in range(fewest, 3 * fewest + 1) for first in range(step)]
+    best: range = min(choices, key=lambda places: digits[list(places)].mean() - 0.2 * len(places))
     return list(best)
 
 

@@ -22,15 +22,17 @@ def check_target(path: Path, force: bool = False) -> None:
     check_writable(path, force)
 
 
-def write_figure(figure: Figure, path: Path, force: bool = False) -> None:
+def write_figure(figure: Figure, path: Path, force: bool = False, dpi: float | None = None) -> None:
     """Write `figure` to `path`, whole or not at all; its title goes into the metadata.
+
+    `dpi` [1/inch] sets the pixels of a PNG, 160 an inch by default.
 
     With SOURCE_DATE_EPOCH set, equal figures give equal bytes; PNG carries no date at all.
     """
     check_target(path, force)
     kind = path.suffix.lower()[1:]
     with replacing(path) as temporary, styled():
-        figure.savefig(temporary, format=kind, metadata=_metadata(_title(figure), kind))
+        figure.savefig(temporary, format=kind, metadata=_metadata(_title(figure), kind), dpi=dpi or "figure")
 
 
 def _title(figure: Figure) -> str:

@@ -26,10 +26,14 @@ def figure(ds: xr.Dataset, select: Mapping[str, Any], x: str = X, y: str = Y, sp
     """Return the figure of a sweep; `select` fixes the dims other than `x` and `y`, see `take_slice`."""
     analysis.require_sweep(ds)
     part = take_slice(ds, (x, y), select, spelled)
-    rows = -(-part.dataset.sizes["policy"] // 3)
-    made = style.new_figure(1.15 + 2.35 * max(1, rows if part.dataset.sizes["policy"] != 4 else 2))
+    made = style.new_figure(height(part))
     draw(made, part, x, y)
     return made
+
+
+def height(part: Slice) -> float:
+    """Return the height [inch] of the figure, so that panels keep their shape however many policies there are."""
+    return 1.15 + 2.35 * style.panel_rows(part.dataset.sizes["policy"])
 
 
 def draw(figure: Figure, part: Slice, x: str = X, y: str = Y) -> list[Axes]:

@@ -67,7 +67,7 @@ def draw_violin(ax: Axes, seconds: Array) -> None:
     ax.plot([0], [median], "o", color=style.PAPER, mec=style.INK, markersize=5, zorder=5)
     ax.set_xticks([])
     values = f"{seconds.size:,}".replace(",", "\u202f")
-    ax.set_xlabel(f"{values} values\nmedian {median:.0f} s, bar: quartiles")
+    ax.set_xlabel(f"{values} values,\nmedian {median:.0f} s,\nbar: quartiles")
     ax.set_title("Compute + storage")
     ax.spines["bottom"].set_visible(False)
     ax.tick_params(labelleft=False)

@@ -83,11 +83,15 @@ def new_figure(height: float) -> Figure:
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
-def panels(figure: Figure, count: int, widest: int = 3) -> list[Axes]:
-    """Return `count` axes in rows of equal panels that share both axes, at most `widest` in a row."""
-    columns = count if count <= widest else math.ceil(count / math.ceil(count / widest))
-    rows = math.ceil(count / columns)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+def panel_rows(count: int) -> int:
+    """Return the rows that `count` panels take, at most three in a row."""
+    return math.ceil(count / 3)
+
+
+def panels(figure: Figure, count: int) -> list[Axes]:
+    """Return `count` axes in rows of equal panels that share both axes."""
+    rows = panel_rows(count)
+    grid = figure.subplots(rows, math.ceil(count / rows), sharex=True, sharey=True, squeeze=False)
     axes: list[Axes] = list(grid.flat)
     for unused in axes[count:]:
         unused.remove()

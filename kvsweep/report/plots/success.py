@@ -17,12 +17,14 @@ from kvsweep.results.slices import Slice, grid_dims, take_slice
 
 OVER = ("request_rate", "p95_seconds")
 """Dims the share is taken over."""
+HEIGHT = 3.4
+"""Height [inch] of the figure."""
 
 
 @style.in_style
 def figure(ds: xr.Dataset, select: Mapping[str, Any], x: str | None = None, spelled: str = "") -> Figure:
     """Return the figure of a sweep, or of its streamed ``success_rate``; `select` fixes the dims other than `x`."""
-    made = style.new_figure(3.4)
+    made = style.new_figure(HEIGHT)
     draw(made.subplots(), *rates(ds, select, x, spelled))
     return made
 

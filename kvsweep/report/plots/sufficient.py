@@ -16,6 +16,9 @@ from kvsweep.report.plots.labels import caption, plain
 from kvsweep.results import analysis
 from kvsweep.results.slices import Slice, take_slice
 
+HEIGHT = 3.8
+"""Height [inch] of the figure."""
+
 NONE = style.State("none passes", "–", "#474a59")
 
 
@@ -23,7 +26,7 @@ NONE = style.State("none passes", "–", "#474a59")
 def figure(ds: xr.Dataset, select: Mapping[str, Any], x: str = X, y: str = Y, spelled: str = "") -> Figure:
     """Return the figure of a sweep; `select` fixes the dims other than `x` and `y`, see `take_slice`."""
     analysis.require_sweep(ds)
-    made = style.new_figure(3.8)
+    made = style.new_figure(HEIGHT)
     draw(made.subplots(), take_slice(ds, (x, y), select, spelled), x, y)
     return made
 

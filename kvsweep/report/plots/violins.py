@@ -34,7 +34,7 @@ def figure(catalog: Catalog, gpus: Sequence[str] = DEFAULT_GPUS, compression: fl
     """Return a panel for each of `gpus` (catalog keys); `compression` as in `kvsweep.costs.curves.restore_seconds`."""
     parts = comparable_parts(catalog)
     chosen = [catalog.part("gpus", key, "--gpu") for key in gpus]
-    made = style.new_figure(1.5 + 2.1 * -(-len(chosen) // 3))
+    made = style.new_figure(1.5 + 2.1 * style.panel_rows(len(chosen)))
     axes = style.panels(made, len(chosen))
     for ax, gpu in zip(axes, chosen, strict=True):
         restore = restore_grid(gpu, parts, TOKENS, compression).reshape(parts.n_deployments, len(TOKENS))
