@@ -15,7 +15,6 @@ from kvsweep.results.analysis import require_sweep
 from kvsweep.results.names import NAMES
 from kvsweep.results.slices import grid_dims, value_text
 
-
 FOLLOWING = frozenset({"vram_fraction", "dram_fraction", "disk_fraction", "miss_blocks"})
 """Coordinates that only restate another setting."""
 

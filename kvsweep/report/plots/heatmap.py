@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from kvsweep.errors import InputError
 from kvsweep.report.plots import style
 from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
-from kvsweep.report.plots.labels import caption, plain
+from kvsweep.report.plots.labels import caption, policy_labels
 from kvsweep.results import analysis
 from kvsweep.results.slices import Slice, take_slice
 
@@ -41,20 +41,20 @@ def draw(figure: Figure, part: Slice, x: str = X, y: str = Y) -> list[Axes]:
     ds = part.dataset
     codes = analysis.verdict(ds).transpose("policy", y, x).values
     axes = style.panels(figure, len(codes))
-    for ax, verdicts, label in zip(axes, codes, ds["policy_label"].values, strict=True):
-        draw_panel(ax, verdicts, str(label))
+    lettered = False
+    for ax, verdicts, label in zip(axes, codes, policy_labels(ds, 22), strict=True):
+        lettered = draw_panel(ax, verdicts, label)
         label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
         ax.label_outer()
-    lettered = any(ax.texts for ax in axes)
     figure.legend(handles=state_handles(style.VERDICT_STATES, lettered), loc="outside lower center", ncols=4)
     figure.suptitle(f"Which requests meet their SLO\n{caption(part)}")
     return axes
 
 
-def draw_panel(ax: Axes, verdicts: Any, label: str) -> None:
-    """Draw the verdicts (y, x) of one policy with its share of passes in the title."""
-    draw_cells(ax, verdicts, style.VERDICT_STATES)
-    ax.set_title(f"{plain(label)}: {np.mean(verdicts == 3):.0%} pass")
+def draw_panel(ax: Axes, verdicts: Any, label: str) -> bool:
+    """Draw the verdicts (y, x) of one policy, its share of passes in the title; return whether cells hold letters."""
+    ax.set_title(f"{label}: {np.mean(verdicts == 3):.0%} pass")
+    return draw_cells(ax, verdicts, style.VERDICT_STATES)
 
 
 def draw_one(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
@@ -63,5 +63,5 @@ def draw_one(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
     if ds.sizes["policy"] != 1:
         names = ", ".join(map(str, ds["policy"].values))
         raise InputError(f"policy: one panel shows one policy; choose with policy=NAME from {names}")
-    draw_panel(ax, analysis.verdict(ds).transpose("policy", y, x).values[0], str(ds["policy_label"].values[0]))
+    draw_panel(ax, analysis.verdict(ds).transpose("policy", y, x).values[0], policy_labels(ds)[0])
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))

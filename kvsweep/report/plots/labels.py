@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+import xarray as xr
 import yaml
 from matplotlib.font_manager import findfont, get_font
 
@@ -35,12 +36,15 @@ _PHRASES: Mapping[str, Callable[[Any], str]] = {
 }
 _PARTS = ("gpu", "dram", "disk", "link")
 LONGEST = 60
-"""Characters of a name beyond which it is shortened."""
+"""Characters of a text beyond which it is shortened."""
+LONGEST_NAME = 28
+"""The same of the name of a policy, of which several stand side by side."""
 
 
 def axis_title(dim: str) -> str:
     """Return the title of the axis of a dim, with its unit unless the tick texts carry it."""
-    return TITLES.get(dim) or NAMES[dim].long_name.capitalize()
+    name = NAMES[dim].long_name
+    return TITLES.get(dim) or name[0].upper() + name[1:]
 
 
 def tick_text(dim: str, value: Any) -> str:
@@ -55,7 +59,7 @@ def caption(part: Slice) -> str:
     stack = str(ds["stack"].values) if "stack" in ds.coords and ds["stack"].ndim == 0 else CUSTOM
     given = yaml.safe_load(str(ds.attrs.get("kvsweep_config", ""))) or {}
     names = [name for name in (*given, *_PHRASES) if name in ds.coords and ds[name].ndim == 0 and name in NAMES]
-    phrases = {name: _phrase(name, ds[name].values, name in part.assumed) for name in dict.fromkeys(names)}
+    phrases = {name: _phrase(name, ds[name].item(), name in part.assumed) for name in dict.fromkeys(names)}
     if "hit_ratio" in phrases or "hit_ratio" in ds.dims:
         phrases.pop("miss_blocks", None)
     if stack == CUSTOM:
@@ -63,6 +67,11 @@ def caption(part: Slice) -> str:
         phrases |= {name: str(ds[name].values) for name in _PARTS if name in ds.coords and ds[name].ndim == 0}
     order = ["stack", *_PARTS, *phrases]
     return " · ".join(phrases[name] for name in dict.fromkeys(order) if name in phrases)
+
+
+def policy_labels(ds: xr.Dataset, longest: int = LONGEST_NAME) -> list[str]:
+    """Return the names of the policies of a sweep as they can be drawn."""
+    return [plain(str(label), longest) for label in ds["policy_label"].values]
 
 
 def _phrase(name: str, value: Any, assumed: bool) -> str:
@@ -75,10 +84,10 @@ def _phrase(name: str, value: Any, assumed: bool) -> str:
     return plain(text) + (" (default)" if assumed else "")
 
 
-def plain(text: str) -> str:
+def plain(text: str, longest: int = LONGEST) -> str:
     """Return a foreign name as matplotlib can draw it: one short line, no formulas, no glyph the font lacks."""
     line = " ".join(str(text).split())
-    line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+    line = line if len(line) <= longest else line[: longest - 1] + "…"
     line = "".join(letter if ord(letter) in _glyphs() else "\u25a1" for letter in line)
     line = line.replace("$", r"\$")
     return f" {line}" if line.startswith("_") else line  # a leading underscore hides a label from legends

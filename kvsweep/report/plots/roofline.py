@@ -42,7 +42,7 @@ def draw(ax: Axes, catalog: Catalog, deployments: Sequence[Deployment]) -> None:
     ax.set_xlabel("Blocks of the request [block]")
     ax.set_ylabel("Time [s]")
     ax.grid(True)
-    style.head(ax, "Roofline of the stacks: computing, and computing plus reading the cache", handles, 1)
+    style.head(ax, "Roofline of the stacks: computing, and computing plus reading the cache", handles)
 
 
 def _draw_stack(ax: Axes, catalog: Catalog, deployment: Deployment, i: int) -> Line2D:

@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 WIDTH = 7.2
 """Width [inch] of a figure: two columns of a paper."""
 
+LEGEND_CHARACTERS = 130
+"""Characters that fit in a legend row, each handle counting as 8."""
 LEGEND_ROW = 12.5
 """Height [point] of a legend row in the style's font."""
 
@@ -98,8 +100,10 @@ def panels(figure: Figure, count: int) -> list[Axes]:
     return axes[:count]
 
 
-def head(ax: Axes, title: str, handles: Sequence[Artist], columns: int) -> None:
+def head(ax: Axes, title: str, handles: Sequence[Artist]) -> None:
     """Put a legend above `ax`, clear of the data, and `title` above the legend."""
+    lengths = [len(str(handle.get_label())) + 8 for handle in handles]
+    columns = len(handles) if sum(lengths) <= LEGEND_CHARACTERS else max(1, LEGEND_CHARACTERS // max(lengths))
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
     rows = math.ceil(len(handles) / columns)
     ax.set_title(title, loc="center", fontsize=9, pad=8 + LEGEND_ROW * rows)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from kvsweep.errors import InputError
 from kvsweep.report.plots import style
-from kvsweep.report.plots.labels import axis_title, caption, plain, tick_text
+from kvsweep.report.plots.labels import axis_title, caption, policy_labels, tick_text
 from kvsweep.results import analysis
 from kvsweep.results.slices import Slice, grid_dims, take_slice
 
@@ -54,9 +54,9 @@ def draw(ax: Axes, part: Slice, x: str) -> None:
     count = len(percent)
     # Policies often coincide: earlier lines are broader and their markers larger, so each shows around the next.
     spread = min(1.0, 3.0 / max(1, count - 1))
-    for i, (label, color) in enumerate(zip(ds["policy_label"].values, ds["policy_color"].values, strict=True)):
+    for i, (label, color) in enumerate(zip(policy_labels(ds), ds["policy_color"].values, strict=True)):
         ax.plot(
-            places, percent[i], label=plain(str(label)), color=str(color), zorder=2 + i,
+            places, percent[i], label=label, color=str(color), zorder=2 + i,
             marker=style.MARKERS[i % len(style.MARKERS)], linestyle=style.DASHES[i % len(style.DASHES)],
             linewidth=1.3 + 0.8 * spread * (count - 1 - i), markersize=4.5 + 2.0 * spread * (count - 1 - i),
             markerfacecolor=style.PAPER if i % 2 == 0 else str(color), markeredgewidth=1.2,
@@ -70,4 +70,4 @@ def draw(ax: Axes, part: Slice, x: str) -> None:
     ax.set_yticks(range(0, 101, 20))
     ax.grid(True, axis="y")
     title = f"How often each policy meets the SLO\n{caption(part)}"
-    style.head(ax, title, ax.get_lines()[-count:], min(count, 4))
+    style.head(ax, title, ax.get_lines()[-count:])

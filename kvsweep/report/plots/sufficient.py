@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from kvsweep.report.plots import style
 from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
 from kvsweep.report.plots.heatmap import X, Y
-from kvsweep.report.plots.labels import caption, plain
+from kvsweep.report.plots.labels import caption, policy_labels
 from kvsweep.results import analysis
 from kvsweep.results.slices import Slice, take_slice
 
 HEIGHT = 3.8
 """Height [inch] of the figure."""
 
-NONE = style.State("none passes", "–", "#474a59")
+NONE = style.State("none passes", "–", "#f1f1f1")
 
 
 @style.in_style
@@ -36,21 +36,21 @@ def draw(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
     ds = part.dataset
     states = policy_states(ds)
     codes = analysis.sufficient(ds).transpose(y, x).values
-    draw_cells(ax, codes + 1, states)
+    lettered = draw_cells(ax, codes + 1, states)
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
     simplest = analysis.simplest_first(ds["policy_modes"].values, ds["policy_order"].values)
     shown = [states[index + 1] for index in simplest] + [NONE]
     title = f"The simplest policy that meets the SLO\n{caption(part)}"
-    style.head(ax, title, state_handles(shown, bool(ax.texts)), min(len(shown), 5))
+    style.head(ax, title, state_handles(shown, lettered))
 
 
 def policy_states(ds: xr.Dataset) -> list[style.State]:
     """Return how "none" and then each policy is drawn: its own colour, a letter and a hatch no other policy has."""
     states, taken = [NONE], {NONE.letter}
-    for i, (label, color) in enumerate(zip(ds["policy_label"].values, ds["policy_color"].values, strict=True)):
-        letter = _letter(str(label), taken)
+    for i, (label, color) in enumerate(zip(policy_labels(ds), ds["policy_color"].values, strict=True)):
+        letter = _letter(label, taken)
         taken.add(letter)
-        states.append(style.State(plain(str(label)), letter, str(color), style.HATCHES[i % len(style.HATCHES)]))
+        states.append(style.State(label, letter, str(color), style.HATCHES[i % len(style.HATCHES)]))
     return states
 
 
