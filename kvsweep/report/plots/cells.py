@@ -92,9 +92,8 @@ def ticks(points: Sequence[Any]) -> tuple[list[float], list[Any]]:
 def _within(locator: Locator, values: NDArray[Any]) -> NDArray[np.float64]:
     """Return the ticks of `locator` from end to end, which take part even if they round to just outside."""
     low, high = float(values.min()), float(values.max())
-    slack = 1e-9 * (high - low)
     nice = np.asarray(locator.tick_values(low, high))
-    return nice[(nice >= low - slack) & (nice <= high + slack)]
+    return nice[(nice >= low - 1e-9 * abs(low)) & (nice <= high + 1e-9 * abs(high))]
 
 
 def _lean(ax: Axes, axis: Axis) -> None:
