@@ -28,9 +28,9 @@ TITLES: Mapping[str, str] = {
 _PHRASES: Mapping[str, Callable[[Any], str]] = {
     "stack": str,
     "placement": lambda value: f"placement {value}",
-    "total_blocks": lambda value: f"{float(value):,.0f} blocks".replace(",", "\u202f"),
+    "total_blocks": lambda value: f"{float(value):,.0f} blocks".replace(",", " "),
     "hit_ratio": lambda value: f"hit ratio {value_text(value)}",
-    "miss_blocks": lambda value: f"{float(value):,.0f} blocks missed".replace(",", "\u202f"),
+    "miss_blocks": lambda value: f"{float(value):,.0f} blocks missed".replace(",", " "),
     "request_rate": lambda value: f"{value_text(value)} requests/s",
     "p95_seconds": lambda value: f"P95 {value_text(value)} s",
 }
