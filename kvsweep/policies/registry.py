@@ -91,6 +91,14 @@ class PolicySet(Mapping[str, Policy]):
                 raise unknown_name(what, name, self._policies)
         return PolicySet((self._policies[name] for name in dict.fromkeys(wanted)), self.problems)
 
+    def without(self, name: str, problem: str) -> PolicySet:
+        """Return the policies but `name`, which is left out for `problem`; raises PolicyError when none is left."""
+        rest = [policy for policy in self._policies.values() if policy.name != name]
+        problems = (*self.problems, f"left out: {problem}")
+        if not rest:
+            raise PolicyError(f"no policy can be evaluated: {'; '.join(problems)}")
+        return PolicySet(rest, problems)
+
 
 def load_policies(files: Iterable[str | Path] = ()) -> PolicySet:
     """Return every policy: built in, then of `files`, then of installed packages.

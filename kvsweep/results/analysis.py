@@ -9,6 +9,7 @@ import xarray as xr
 
 from kvsweep.errors import InputError, unknown_name
 from kvsweep.results.names import attributes
+from kvsweep.results.ranking import simplest_first
 
 VERDICTS = ("fail", "throughput_only", "latency_only", "pass")
 """States of a point against its SLO, in the order of their codes."""
@@ -115,12 +116,6 @@ def sufficient(ds: xr.Dataset) -> xr.DataArray:
         index = xr.where(ds["meets_slo"].isel(policy=policy, drop=True) == 1, np.int16(policy), index)
     names = [str(name) for name in ds["policy"].values]
     return _flags(_named("sufficient", index, ds), range(-1, len(names)), ("none", *names))
-
-
-def simplest_first(modes: Iterable[float], order: Iterable[float]) -> list[int]:
-    """Return policy indices from the simplest to the most elaborate: fewest decision modes, then display order."""
-    ranks = list(zip(modes, order, strict=True))
-    return sorted(range(len(ranks)), key=lambda index: ranks[index])
 
 
 def speedup(ds: xr.Dataset, faster: str, slower: str) -> xr.DataArray:

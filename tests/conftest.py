@@ -1,0 +1,22 @@
+"""What all tests share: compiled kernels in a folder of this run, no settings of the user, the reference cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CASES = Path(__file__).parent / "cases"
+
+# Set before any test module imports kvsweep; subprocesses inherit it.
+for name in [name for name in os.environ if name.startswith("KVSWEEP_") and name != "KVSWEEP_DATA"]:
+    del os.environ[name]
+os.environ["KVSWEEP_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"kvsweep-tests-{os.getuid()}")
+
+
+def reference_cases(kind: str) -> list[dict[str, Any]]:
+    """Return the handed reference cases of one kind."""
+    cases: list[dict[str, Any]] = json.loads((CASES / "analytic.json").read_text())["cases"]
+    return [case for case in cases if case["kind"] == kind]
