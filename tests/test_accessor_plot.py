@@ -1,4 +1,4 @@
-"""``ds.kvsweep.plot`` in notebooks: own figures through pyplot, given axes, and no matplotlib before it is asked for."""
+"""``ds.kvsweep.plot`` in notebooks: own figures through pyplot, given axes, matplotlib loaded only when asked for."""
 
 from __future__ import annotations
 

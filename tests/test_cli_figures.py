@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 from sweep_samples import small, wide
 
-from kvsweep.cli.figures import figures, roofline
+from kvsweep.cli.figures import figures
+from kvsweep.cli.roofline import roofline
 from kvsweep.errors import InputError
 from kvsweep.results.files import write_netcdf
 
@@ -112,7 +113,10 @@ def test_roofline_prints_the_curves() -> None:
 
 
 def test_help_loads_no_drawing() -> None:
-    code = "import sys, kvsweep.cli.figures, kvsweep.cli.compare; assert not {'matplotlib', 'xarray', 'numba'} & set(sys.modules)"
+    code = (
+        "import sys, kvsweep.cli.figures, kvsweep.cli.compare, kvsweep.cli.roofline\n"
+        "assert not {'matplotlib', 'xarray', 'numba'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -1,4 +1,4 @@
-"""``kvsweep figures``: figures for print, and ``kvsweep roofline``, the numbers behind one of them."""
+"""``kvsweep figures``: figures for print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kvsweep.cli.output import FORMATS, Column, print_table, to_csv, to_json
+from kvsweep.cli.options import say
 from kvsweep.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def violins(gpus: tuple[str, ...], compression: float, hardware: tuple[Path, ...
 @_hardware
 @_output
 @_force
-def roofline_figure(stacks: tuple[str, ...], hardware: tuple[Path, ...], output: Path, force: bool) -> None:
+def roofline(stacks: tuple[str, ...], hardware: tuple[Path, ...], output: Path, force: bool) -> None:
     """Draw computing, and computing plus reading the cache, of stacks over block counts."""
 
     def make(catalog: Catalog) -> Figure:
@@ -147,56 +147,6 @@ def permutations(hardware: tuple[Path, ...], output: Path, force: bool) -> None:
     _draw_catalog(make, hardware, output, force)
 
 
-@click.command("roofline", context_settings=CONTEXT)
-@_stack
-@click.option(
-    "--blocks",
-    default="500,16000,62500,64000,128000,200000,400000",
-    show_default=True,
-    metavar="AXIS",
-    help="Block counts: start:stop:step, start:stop:nN, log:start:stop:nN or a,b,c.",
-)
-@_hardware
-@click.option("--format", "output_format", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
-def roofline(stacks: tuple[str, ...], blocks: str, hardware: tuple[Path, ...], output_format: str) -> None:
-    """Print computing time, and that plus reading the cache, of stacks over block counts."""
-    from kvsweep.catalog.load import load
-    from kvsweep.costs.deployment import deploy
-    from kvsweep.costs.inputs import NUMBER_FIELDS
-    from kvsweep.costs.roofline import compute_seconds, cost_dollars, machine, storage_compute_seconds
-    from kvsweep.grid.axes import number_axis
-
-    catalog = load(hardware)
-    counts = number_axis(blocks, NUMBER_FIELDS["total_blocks"], "--blocks")
-    rows = []
-    for key in stacks or list(catalog.stacks):
-        deployment = deploy(catalog, {"stack": catalog.part("stacks", key, "--stack").key})
-        of, cost = machine(deployment), cost_dollars(catalog, deployment)
-        times = zip(counts, compute_seconds(counts, of), storage_compute_seconds(counts, of), strict=True)
-        rows += [
-            {"stack": key, "cost_dollars": cost, "blocks": int(count), "compute_seconds": float(compute),
-             "storage_compute_seconds": float(storage)}
-            for count, compute, storage in times
-        ]  # fmt: skip
-    if output_format == "table":
-        print_table(rows, [Column(header, _taker(name)) for name, header in ROOFLINE_COLUMNS.items()])
-    else:
-        click.echo(to_json(rows) if output_format == "json" else to_csv(rows))
-
-
-ROOFLINE_COLUMNS = {
-    "stack": "stack",
-    "cost_dollars": "cost [USD]",
-    "blocks": "blocks",
-    "compute_seconds": "compute [s]",
-    "storage_compute_seconds": "compute + storage [s]",
-}
-
-
-def _taker(name: str) -> Callable[[Any], object]:
-    return lambda row: row[name]
-
-
 def _draw_sweep(
     kind: str, input_file: Path, axes: dict[str, str | None], select: tuple[str, ...], target: tuple[Path, bool]
 ) -> None:
@@ -211,7 +161,7 @@ def _draw_sweep(
     with open_dataset(input_file) as ds:
         figure = import_module(f"kvsweep.report.plots.{kind}").figure(ds, chosen, **axes, spelled="--select ")
     write_figure(figure, *target)
-    click.echo(f"wrote {target[0]}", err=True)
+    say(f"wrote {target[0]}")
 
 
 def _draw_catalog(make: Callable[[Catalog], Figure], hardware: tuple[Path, ...], output: Path, force: bool) -> None:
@@ -221,7 +171,7 @@ def _draw_catalog(make: Callable[[Catalog], Figure], hardware: tuple[Path, ...],
 
     check_target(output, force)
     write_figure(make(load(hardware)), output, force)
-    click.echo(f"wrote {output}", err=True)
+    say(f"wrote {output}")
 
 
 def _choices(select: tuple[str, ...]) -> dict[str, str]:

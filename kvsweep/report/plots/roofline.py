@@ -25,7 +25,11 @@ COMPUTE_DASH = (0, (2.0, 1.4))
 def figure(catalog: Catalog, stacks: Sequence[str]) -> Figure:
     """Return the figure of `stacks`, keys of the catalog."""
     made = style.new_figure(4.2 + 0.16 * len(stacks))
-    draw(made.subplots(), catalog, [deploy(catalog, {"stack": key}) for key in stacks])
+    draw(
+        made.subplots(),
+        catalog,
+        [deploy(catalog, {"stack": catalog.part("stacks", key, "--stack").key}) for key in stacks],
+    )
     return made
 
 

@@ -14,6 +14,7 @@ from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
 from kvsweep.report.plots.heatmap import X, Y
 from kvsweep.report.plots.labels import caption, policy_labels
 from kvsweep.results import analysis
+from kvsweep.results.ranking import simplest_first
 from kvsweep.results.slices import Slice, take_slice
 
 HEIGHT = 3.8
@@ -38,7 +39,7 @@ def draw(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
     codes = analysis.sufficient(ds).transpose(y, x).values
     lettered = draw_cells(ax, codes + 1, states)
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
-    simplest = analysis.simplest_first(ds["policy_modes"].values, ds["policy_order"].values)
+    simplest = simplest_first(ds["policy_modes"].values, ds["policy_order"].values)
     shown = [states[index + 1] for index in simplest] + [NONE]
     title = f"The simplest policy that meets the SLO\n{caption(part)}"
     style.head(ax, title, state_handles(shown, lettered))
