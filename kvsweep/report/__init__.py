@@ -1,0 +1,15 @@
+"""Results as people look at them: one self-contained HTML file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["write_report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "write_report":  # importing the package stays free of numpy and xarray
+        from kvsweep.report.page import write_report
+
+        return write_report
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
