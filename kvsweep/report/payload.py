@@ -216,6 +216,7 @@ def _header(ds: xr.Dataset, dims: list[str], verdict: NDArray[np.uint8]) -> dict
     columns = ("label", "description", "color")
     texts = zip(*(ds[f"policy_{column}"].values for column in columns), strict=True)
     axes = _default_axes(ds, dims)
+    answer = headline(ds, verdict, dims)
     return {
         "format": FORMAT,
         "title": str(ds.attrs.get("title", "Restore or recompute")),
@@ -229,7 +230,9 @@ def _header(ds: xr.Dataset, dims: list[str], verdict: NDArray[np.uint8]) -> dict
         "modes": str(ds["decision_mode"].attrs.get("flag_meanings", "")).split(),
         "axes": axes,
         "start": _start(verdict, dims, axes),
-        "headline": headline(ds, verdict, dims).sentences,
+        "headline": answer.sentences,
+        "counts": answer.counts.tolist(),
+        "sufficient": answer.sufficient.tolist(),
     }
 
 
