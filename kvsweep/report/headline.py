@@ -50,8 +50,9 @@ def share(part: float, whole: float) -> str:
     """Return a part as a percentage that says 0 % and 100 % only of none and all."""
     percent = 100.0 * part / whole if whole else 0.0
     if part == 0 or part == whole:
-        return f"{percent:.0f} %"
-    return "under 0.1 %" if percent < 0.1 else "over 99.9 %" if percent > 99.9 else f"{percent:.1f} %"
+        return f"{percent:.0f}\N{NO-BREAK SPACE}%"
+    bound = "under " if percent < 0.1 else "over " if percent > 99.9 else ""
+    return f"{bound}{min(max(percent, 0.1), 99.9):.1f}\N{NO-BREAK SPACE}%"
 
 
 def _answer(names: list[str], passes: NDArray[Any], best: list[int], total: int) -> str:
@@ -73,7 +74,7 @@ def _where(ds: xr.Dataset, fails: NDArray[np.bool_], dims: list[str], who: str) 
     """Return the smallest box of axis ranges that holds every failing point."""
     parts = []
     for axis, dim in enumerate(dims):
-        hit = fails.any(axis=tuple(other for other in range(fails.ndim) if other != axis))
+        hit = np.asarray(fails.any(axis=tuple(other for other in range(fails.ndim) if other != axis)))
         text = _range(ds[dim], dim, hit)
         if text:
             parts.append(text)
@@ -122,7 +123,8 @@ def _speed(ds: xr.Dataset, names: list[str], best: int, worst: int) -> str:
         return ""
     median, most = float(np.median(usable)), float(usable.max())
     if median < 1.0:
-        return f"{names[worst]} is all the same the faster of the two at most points (median time {median:.2g} of {names[best]})."
+        other = f"median time {median:.2g} of {names[best]}"
+        return f"{names[worst]} is all the same the faster of the two at most points ({other})."
     return (
         f"{names[best]} is {number(round(median, 2))} times faster than {names[worst]} in the median, "
         f"at most {number(round(most, 2))} times."
@@ -143,8 +145,8 @@ def _sufficient(ds: xr.Dataset, verdict: NDArray[np.uint8]) -> NDArray[np.int64]
 
 def _simplest(names: list[str], enough: NDArray[np.int64]) -> str:
     total = int(enough.sum())
-    parts = [f"{names[index]} at {share(int(enough[index]), total)}" for index in np.argsort(-enough[:-1], kind="stable")
-             if enough[index]]  # fmt: skip
+    most_first = [index for index in np.argsort(-enough[:-1], kind="stable") if enough[index]]
+    parts = [f"{names[index]} at {share(int(enough[index]), total)}" for index in most_first]
     if enough[-1]:
         parts.append(f"none at {share(int(enough[-1]), total)}")
     return f"The simplest policy that suffices: {listed(parts)}."

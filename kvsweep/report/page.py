@@ -149,13 +149,14 @@ def _counts(payload: Payload) -> str:
         cells = "".join(
             f'<td title="{counts[index][state]:,} points">{share(counts[index][state], total)}</td>' for state in order
         )
-        name = f'<span class="clip" title="{escape(policy["description"])}">{index + 1} {escape(policy["label"])}</span>'
+        title = escape(policy["description"])
+        name = f'<span class="clip" title="{title}">{index + 1} {escape(policy["label"])}</span>'
         rows.append(f'<tr><th scope="row">{name}</th>{cells}<td>{share(enough[index], total)}</td></tr>')
     caption = f"<caption>Share of all {sum(counts[0]):,} points, by policy</caption>"
     body = "".join(rows)
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Whole sweep by policy"><table class="summary-table">'
-        f"{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="Whole sweep by policy">'
+        f'<table class="summary-table">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
     )  # fmt: skip
 
 

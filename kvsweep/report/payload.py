@@ -177,7 +177,7 @@ def _residue(ds: xr.Dataset, name: str, array: NDArray[Any]) -> float:
     derived = blocks / one["recompute_throughput"]
     if quantity == "total_time":
         derived = np.maximum(derived, ds.isel(policy=[int(index)]).kvsweep.storage_time.isel(policy=0))
-    dims = [dim for dim in one["meets_slo"].dims]
+    dims = list(one["meets_slo"].dims)
     with np.errstate(divide="ignore", invalid="ignore"):
         difference = np.abs(derived.transpose(*dims).values - array) / array
     return float(np.nanmax(np.where(array == 0.0, 0.0, difference)))
@@ -260,13 +260,18 @@ def _default_axes(ds: xr.Dataset, dims: list[str]) -> list[str]:
 
 
 def _start(verdict: NDArray[np.uint8], dims: list[str], axes: list[str]) -> dict[str, int]:
-    """Return the position of each slider where the policies differ at most points, which is the place to look first."""
+    """Return where to look first: each slider where the policies differ at most points, the cursor amid those."""
     passes = verdict == 3
     differ = passes.any(axis=0) & ~passes.all(axis=0)
     start: dict[str, int] = {}
     for dim in [dim for dim in dims if dim not in axes] + axes:
         axis = dims.index(dim)
         counts = differ.sum(axis=tuple(other for other in range(differ.ndim) if other != axis))
-        start[dim] = int(counts.argmax()) if counts.any() else len(counts) // 2
+        if not counts.any():
+            start[dim] = len(counts) // 2
+        elif dim in axes:  # the cursor: amid the points that differ
+            start[dim] = int(np.searchsorted(counts.cumsum(), counts.sum() / 2))
+        else:
+            start[dim] = int(counts.argmax())
         differ = differ.take([start[dim]], axis=axis)
     return start

@@ -58,7 +58,10 @@ function viewPng(cube, state, panels, summary, theme) {
 }
 
 function legendLine(summary) {
-  if (summary.continuous) return `Colours from ${summary.continuous.ticks.map((tick) => formatTick(tick.value)).join(" to ")}`;
+  if (summary.continuous) {
+    const ticks = [...summary.continuous.ticks].sort((a, b) => a.at - b.at);
+    return `Colours from left to right of the scale: ${ticks.map((tick) => formatTick(tick.value)).join(", ")}`;
+  }
   return [3, 2, 1, 0].map((state) => `${STATE_LETTERS[state]} ${VERDICTS[state]}`).join(" · ");
 }
 

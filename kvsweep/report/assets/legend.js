@@ -5,7 +5,9 @@ function showLegend(root, cube, summary, theme) {
   const cells = summary.counts[0].reduce((sum, count) => sum + count, 0);
   const parts = [stateTable(cube, summary.counts, cells, theme)];
   if (summary.continuous) parts.unshift(colorBar(summary.continuous, VIEWS[cube.legendView]));
-  parts.push(sufficientTable(cube, summary.enough, cells, theme));
+  parts.push(
+    make("p", { class: "note" }, "Latency only: GPU or storage would be overloaded. Throughput only: the latency target is missed. Fail: both."),
+    sufficientTable(cube, summary.enough, cells, theme));
   root.replaceChildren(...parts);
 }
 
@@ -15,13 +17,12 @@ function stateTable(cube, counts, cells, theme) {
     make("th", { scope: "col", title: policy.label, "aria-label": policy.label }, policyMark(i)));
   const rows = [3, 2, 1, 0].map((state) =>
     make("tr", { class: "state" },
-      make("th", { scope: "row" }, makeSwatch(tiles[state], STATE_LETTERS[state], theme.ink[state]),
-        make("span", {}, STATE_TEXTS[state])),
+      make("th", { scope: "row" }, legendKey(tiles[state], STATE_LETTERS[state], theme.ink[state], STATE_TEXTS[state])),
       ...counts.map((each, policy) =>
         make("td", { id: `kv-count-${policy}-${state}` }, make("data", { value: String(each[state]) }, formatCount(each[state]))))));
   return make("table", { class: "legend" },
     make("caption", {}, `Cells in this view: ${formatCount(cells)} per policy`),
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "State, by policy number"), ...heads)),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "State, by policy"), ...heads)),
     make("tbody", {}, ...rows));
 }
 
@@ -31,7 +32,7 @@ function sufficientTable(cube, enough, cells, theme) {
     const letter = index === cube.policies.length ? "–" : policyMark(index);
     const color = index === cube.policies.length ? theme.none : policyColor(cube.policies, index);
     return make("tr", { class: "state" },
-      make("th", { scope: "row" }, makeSwatch(tiles[index], letter, inkOn(color)), make("span", { class: "clip", title: name }, name)),
+      make("th", { scope: "row" }, legendKey(tiles[index], letter, inkOn(color), name)),
       make("td", { id: `kv-enough-${index}` }, make("data", { value: String(enough[index]) }, formatCount(enough[index]))),
       make("td", {}, formatShare(enough[index], cells)));
   };
@@ -39,6 +40,10 @@ function sufficientTable(cube, enough, cells, theme) {
     make("caption", {}, "Simplest policy that suffices"),
     make("thead", { class: "unseen" }, make("tr", {}, ...["Policy", "Cells", "Share"].map((text) => make("th", { scope: "col" }, text)))),
     make("tbody", {}, ...cube.policies.map((policy, i) => row(i, policy.label)), row(cube.policies.length, "None suffices")));
+}
+
+function legendKey(tile, letter, ink, text) {
+  return make("span", { class: "key" }, makeSwatch(tile, letter, ink), make("span", { class: "clip", title: text }, text));
 }
 
 function colorBar(scale, view) {
@@ -49,10 +54,10 @@ function colorBar(scale, view) {
   for (let i = 0; i < pixels.length; i++) pixels[i] = scale.colors[i & 255];
   ctx.putImageData(image, 0, 0);
   const labels = make("div", { class: "bar-ticks" });
-  let last = -1;
+  const taken = [];
   for (const { value, at } of scale.ticks) {
-    if (at - last < 0.13) continue;
-    last = at;
+    if (taken.some((other) => Math.abs(other - at) < 0.14)) continue;
+    taken.push(at);
     const label = make("span", {}, formatTick(value));
     label.style.left = `${at * 100}%`;
     labels.append(label);

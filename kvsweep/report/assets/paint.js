@@ -26,7 +26,7 @@ function paintCells(ctx, layout, codes, tiles, flat) {
   const y0 = Math.round(layout.top * scale);
   const width = Math.max(1, Math.round(layout.plotWidth * scale));
   const height = Math.max(1, Math.round(layout.plotHeight * scale));
-  const image = ctx.createImageData(width, height);
+  const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   const column = new Int32Array(width);
   for (let x = 0; x < width; x++) column[x] = Math.floor((x * layout.nx) / width);
@@ -37,7 +37,10 @@ function paintCells(ctx, layout, codes, tiles, flat) {
     if (flat) for (let x = 0; x < width; x++) pixels[at++] = flat[codes[row + column[x]]];
     else for (let x = 0; x < width; x++) pixels[at++] = tiles[codes[row + column[x]]][patternRow + (Math.floor(x / zoom) & 7)];
   }
-  ctx.putImageData(image, x0, y0);
+  // By way of a second canvas: what is put directly on a canvas is lost when a browser prints it.
+  const cells = make("canvas", { width, height });
+  cells.getContext("2d").putImageData(image, 0, 0);
+  ctx.drawImage(cells, x0 / scale, y0 / scale, width / scale, height / scale);
 }
 
 /** Letters of the states: one in every cell that has room, otherwise one here and there in each region. */

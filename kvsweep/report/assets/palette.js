@@ -12,12 +12,7 @@ const DARK = {
 };
 
 const STATE_LETTERS = ["F", "T", "L", "P"];
-const STATE_TEXTS = [
-  "Fail: latency target and throughput both missed",
-  "Throughput only: latency target missed",
-  "Latency only: GPU or storage overloaded",
-  "Pass: all limits met",
-];
+const STATE_TEXTS = ["Fail", "Throughput only", "Latency only", "Pass"];
 
 /** 8 × 8 patterns as functions of a pixel: whether it is drawn darker. */
 const PATTERNS = {
@@ -25,14 +20,15 @@ const PATTERNS = {
   cross: (x, y) => (x + y) % 8 < 1.5 || (x - y + 8) % 8 < 1.5,
   columns: (x) => x % 4 < 1,
   diagonal: (x, y) => (x + y) % 8 < 1.5,
-  dots: (x, y) => x % 4 < 1.5 && y % 4 < 1.5,
-  rows: (x, y) => y % 4 < 1,
+  dots: (x, y) => (x % 8 < 2 && y % 8 < 2) || ((x + 4) % 8 < 2 && (y + 4) % 8 < 2),
+  rows: (x, y) => y % 8 < 1.5,
+  bars: (x) => x % 8 < 1.5,
   back: (x, y) => (x - y + 8) % 8 < 1.5,
   bricks: (x, y) => y % 4 < 1 || (x + (y % 8 < 4 ? 0 : 4)) % 8 < 1,
 };
 const STATE_PATTERNS = [PATTERNS.cross, PATTERNS.columns, PATTERNS.diagonal, PATTERNS.plain];
 const POLICY_PATTERNS = [
-  PATTERNS.plain, PATTERNS.diagonal, PATTERNS.columns, PATTERNS.dots, PATTERNS.rows, PATTERNS.back, PATTERNS.bricks,
+  PATTERNS.plain, PATTERNS.diagonal, PATTERNS.bars, PATTERNS.dots, PATTERNS.rows, PATTERNS.back, PATTERNS.bricks,
 ];
 const SPARE_COLORS = ["#4f8cff", "#d98c1f", "#1f9e89", "#a05cc2", "#c2587f", "#7f7f2a"];
 const DASHES = ["", "9 4", "3 3", "12 3 3 3", "6 2 2 2 2 2", "1 3"];
@@ -66,11 +62,11 @@ function inkOn(color) {
 }
 
 /** 64 pixels of a colour with its pattern, as 32-bit RGBA. */
-function patternTile(color, pattern) {
+function patternTile(color, pattern, strength = 0.28) {
   const tile = new Uint32Array(64);
   const base = rgb(color);
   const light = inkOn(color) === "#ffffff";
-  const dark = base.map((part) => Math.round(light ? part + (255 - part) * 0.28 : part * 0.72));
+  const dark = base.map((part) => Math.round(light ? part + (255 - part) * strength : part * (1 - strength)));
   for (let i = 0; i < 64; i++) tile[i] = packColor(pattern(i & 7, i >> 3) ? dark : base);
   return tile;
 }
@@ -86,7 +82,7 @@ function stateTiles(theme) {
 
 /** Tiles of the policies and, last, of "none". */
 function policyTiles(theme, policies) {
-  const tiles = policies.map((_, i) => patternTile(policyColor(policies, i), POLICY_PATTERNS[i % POLICY_PATTERNS.length]));
+  const tiles = policies.map((_, i) => patternTile(policyColor(policies, i), POLICY_PATTERNS[i % POLICY_PATTERNS.length], 0.17));
   return [...tiles, patternTile(theme.none, PATTERNS.cross)];
 }
 

@@ -20,7 +20,7 @@ class Panels {
     this.cube = cube;
     for (const panel of this.panels) panel.figure.remove();
     const titles = cube.policies.map((policy, i) => `${policyMark(i)} ${policy.label}`);
-    this.panels = [...titles, "Simplest sufficient policy"].map((title, index) => this.makePanel(title, index));
+    this.panels = [...titles, "Simplest sufficient"].map((title, index) => this.makePanel(title, index));
     this.root.prepend(...this.panels.map((panel) => panel.figure));
   }
 
@@ -84,7 +84,6 @@ class Panels {
       paintAxes(ctx, panel.layout, xDim, yDim, theme);
       this.describe(panel, policy === null ? enough : verdicts[policy], policy, xDim, yDim);
     }
-    this.paintOverlay(state, theme);
     return {
       counts: verdicts.map((codes) => countCodes(codes, 4)),
       enough: countCodes(enough, cube.policies.length + 1),
@@ -147,12 +146,14 @@ class Panels {
   /** Paints cursor and pin only. */
   paintOverlay(state, theme) {
     this.state = state;
+    const paper = matchMedia("print").matches;
     for (const panel of this.panels) {
       if (!panel.layout) continue;
-      const ctx = panel.overlay.getContext("2d");
+      // On paper the overlay would hide the map below it, so both go on one canvas.
+      const ctx = (paper ? panel.base : panel.overlay).getContext("2d");
       const ratio = panel.overlay.width / panel.layout.width;
       ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-      ctx.clearRect(0, 0, panel.layout.width, panel.layout.height);
+      if (!paper) ctx.clearRect(0, 0, panel.layout.width, panel.layout.height);
       if (state.pin) {
         const others = this.cube.dims.filter((dim) => dim.name !== state.x && dim.name !== state.y);
         const shown = others.every((dim) => state.pin[dim.name] === state.at[dim.name]);

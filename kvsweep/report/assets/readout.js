@@ -4,7 +4,7 @@ const READ_OUTS = [
   ["total_time", "Total time", "s"],
   ["storage_time", "Restore", "s"],
   ["recompute_time", "Recompute", "s"],
-  ["slo_margin", "Margin to target", "s"],
+  ["slo_margin", "Margin", "s"],
   ["gpu_utilization", "GPU utilisation", ""],
   ["storage_utilization", "Storage utilisation", ""],
   ["storage_blocks", "Blocks restored", ""],
@@ -41,7 +41,7 @@ function showReadOut(root, cube, point, id, theme) {
     ...outcomes.map((each, policy) => make("td", { id: `${id}-mode-${policy}`, class: "mode" }, each.mode.replaceAll("_", " "))));
   root.replaceChildren(
     make("p", { class: "where" }, pointText(cube, point), make("br"), ratesText(cube, point)),
-    make("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Policies at this point" },
+    make("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": `Policies at the ${id === "kv-cursor" ? "cursor" : "pinned point"}` },
       make("table", { class: "readout" },
         make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Policy"), ...heads)),
         make("tbody", {}, verdicts, ...rows, modes))));

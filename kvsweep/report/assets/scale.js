@@ -1,5 +1,8 @@
 // Axes: how values lie along them and where ticks go.
 
+/** Least space between two tick labels [px]. */
+const GAP = 10;
+
 /** How the values of a dim are spaced: "log", "linear" or, where no scale is even roughly right, "index". */
 function spacing(dim) {
   const values = dim.values;
@@ -65,7 +68,7 @@ function fractionalIndex(values, value) {
  */
 function axisTicks(dim, pixels, room) {
   const values = dim.values;
-  const widest = Math.max(...[0, values.length >> 1, values.length - 1].map((i) => room(tickText(dim, values[i])))) + 8;
+  const widest = Math.max(...[0, values.length >> 1, values.length - 1].map((i) => room(tickText(dim, values[i])))) + GAP;
   const fits = Math.max(1, Math.floor(pixels / widest));
   const kind = spacing(dim);
   if (kind === "index" || values.length <= Math.min(fits, 14)) {
@@ -74,8 +77,12 @@ function axisTicks(dim, pixels, room) {
   }
   const low = Math.min(values[0], values.at(-1));
   const high = Math.max(values[0], values.at(-1));
-  const wanted = niceValues(low, high, Math.min(fits, 8), kind === "log");
-  return wanted.map((value) => ({ at: fractionalIndex(values, value), text: formatTick(value) }));
+  for (let count = 8; ; count--) {
+    const wanted = niceValues(low, high, count, kind === "log");
+    const taken = Math.max(...wanted.map((value) => room(formatTick(value)))) + GAP;
+    if (count > 1 && taken * wanted.length > pixels * 1.15) continue;
+    return wanted.map((value) => ({ at: fractionalIndex(values, value), text: formatTick(value) }));
+  }
 }
 
 function tickText(dim, value) {

@@ -10,8 +10,8 @@ const VIEWS = {
 };
 
 /**
- * Colour scale of a view, the same at every slider position: `code(value)` is 0..255, `ticks` are [{value, at 0..1}],
- * `limit` a value whose contour is drawn.
+ * Colour scale of a view, the same at every slider position: `code(value)` is 0..255, `ticks` are [{value, at 0..1}]
+ * with the ones that matter most first, `limit` is a value whose contour is drawn.
  */
 function colorScale(cube, quantity) {
   const { ranges } = cube.header;
@@ -27,8 +27,8 @@ function colorScale(cube, quantity) {
     const reach = Math.max(targets[1], ranges.total_time[1] - targets[0], 1e-9);
     const bend = Math.max(targets[0] / 4, reach / 1000);
     const full = Math.asinh(reach / bend);
-    const ticks = niceValues(0, reach, 4, false).concat(bend).filter((v) => v > 0);
-    return scaleOf((v) => 0.5 - Math.asinh(v / bend) / full / 2, [0, ...thin(ticks), ...thin(ticks).map((v) => -v)], DIVERGING, 0);
+    const sizes = niceValues(bend, reach, 4, true).reverse();
+    return scaleOf((v) => 0.5 - Math.asinh(v / bend) / full / 2, [0, ...sizes.flatMap((v) => [v, -v])], DIVERGING, 0);
   }
   const [low, high] = ranges[quantity];
   if (low > 0 && high / low > 30) {
@@ -41,7 +41,7 @@ function colorScale(cube, quantity) {
 
 function scaleOf(place, values, anchors, limit = null) {
   const clamp = (share) => (Number.isNaN(share) ? 0 : Math.min(1, Math.max(0, share)));
-  const ticks = values.map((value) => ({ value, at: clamp(place(value)) })).sort((a, b) => a.at - b.at);
+  const ticks = values.map((value) => ({ value, at: clamp(place(value)) }));
   return { code: (value) => Math.round(255 * clamp(place(value))), ticks, colors: ramp(anchors), limit };
 }
 
@@ -51,11 +51,6 @@ function powers(low, high) {
   return found;
 }
 
-function thin(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted.length <= 3 ? sorted : [sorted[0], sorted[sorted.length >> 1], sorted.at(-1)];
-}
-
 /** [least, greatest] value of an axis or fixed coordinate. */
 function axisRange(cube, name) {
   const dim = cube.dim(name);
@@ -63,29 +58,52 @@ function axisRange(cube, name) {
   return [Math.min(...values), Math.max(...values)];
 }
 
+/** Least |ln| of two times that counts as a difference: below it they are the same number, rounded differently. */
+const TIE = 2e-6;
+
 /** ln(T of restore / T of recompute) over a view; null where either policy is missing. */
 function breakEvenField(cube, view) {
   const pair = ["default_policy", "all_compute"].map((id) => cube.policies.findIndex((policy) => policy.id === id));
   if (pair.includes(-1)) return null;
   const [restore, recompute] = pair.map((policy) => cube.slice("total_time", policy, view));
-  return restore.map((time, i) => Math.max(-50, Math.min(50, Math.log(time / recompute[i]) || 0)));
+  const field = restore.map((time, i) => Math.max(-50, Math.min(50, Math.log(time / recompute[i]) || 0)));
+  return settleTies(field, cube.dim(view.x).values.length);
 }
 
-/** Line segments [x0, y0, x1, y1], in cells from the first cell's centre, where `field` crosses zero. */
+/** `field` with ties on the side of a neighbour, so that a whole edge of them (no hits, say) draws no line. */
+function settleTies(field, nx) {
+  for (const step of [1, -1, nx, -nx]) {
+    for (let n = 0; n < field.length; n++) {
+      const i = step > 0 ? field.length - 1 - n : n;
+      const sameRow = Math.floor(i / nx) === Math.floor((i + step) / nx);
+      if (Math.abs(field[i]) > TIE || !(Math.abs(step) === nx || sameRow)) continue;
+      const beside = field[i + step];
+      if (beside && Math.abs(beside) > TIE) field[i] = Math.sign(beside) * 2 * TIE;
+    }
+  }
+  return field.map((value) => (Math.abs(value) > TIE ? value : 0));
+}
+
+/**
+ * Line segments [x0, y0, x1, y1], in cells from the first cell's centre, where `field` crosses zero. The outermost
+ * half cells repeat the values at the rim, so that lines reach it.
+ */
 function zeroContour(field, nx, ny) {
+  const [xs, ys] = [nx, ny].map((n) => [-0.5, ...Array(n).keys(), n - 0.5]);
+  const value = (i, j) => field[clampIndex(j - 1, ny) * nx + clampIndex(i - 1, nx)];
   const segments = [];
-  for (let y = 0; y + 1 < ny; y++) {
-    for (let x = 0; x + 1 < nx; x++) {
-      const corner = [field[y * nx + x], field[y * nx + x + 1], field[(y + 1) * nx + x + 1], field[(y + 1) * nx + x]];
+  for (let j = 0; j <= ny; j++) {
+    for (let i = 0; i <= nx; i++) {
+      const corner = [value(i, j), value(i + 1, j), value(i + 1, j + 1), value(i, j + 1)];
       const places = [];
       for (let side = 0; side < 4; side++) {
-        const from = corner[side];
-        const to = corner[(side + 1) % 4];
+        const [from, to] = [corner[side], corner[(side + 1) % 4]];
         if (from > 0 === to > 0) continue;
         const t = from / (from - to);
-        places.push([[x + t, y], [x + 1, y + t], [x + 1 - t, y + 1], [x, y + 1 - t]][side]);
+        const [x, y] = [[t, 0], [1, t], [1 - t, 1], [0, 1 - t]][side];
+        places.push([xs[i] + x * (xs[i + 1] - xs[i]), ys[j] + y * (ys[j + 1] - ys[j])]);
       }
-      for (let i = 0; i + 1 < places.length; i += 2) segments.push([...places[i], ...places[i + 1]]);
+      for (let k = 0; k + 1 < places.length; k += 2) segments.push([...places[k], ...places[k + 1]]);
     }
   }
   return segments;
