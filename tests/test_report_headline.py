@@ -39,7 +39,7 @@ def test_sufficient_counts_are_those_of_the_accessor():
 
 def test_where_it_fails_is_the_smallest_box_of_failures():
     ds = small()
-    worst = int(ds["meets_slo"].sum(["hit_ratio", "request_rate", "p95_seconds"]).argmin())
+    worst = int(ds["meets_slo"].sum(["hit_ratio", "request_rate", "p95_seconds"]).values.argmin())
     label = str(ds["policy_label"].values[worst])
     text = next(text for text in of(ds).sentences if text.startswith(f"{label} fails"))
     fails = ds["meets_slo"].isel(policy=worst) == 0

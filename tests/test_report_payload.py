@@ -133,7 +133,7 @@ def test_sliders_start_where_policies_differ_most():
     start = pack(ds).header["start"]
     passes = ds["meets_slo"]
     differ = (passes.max("policy") != passes.min("policy")).sum(["request_rate", "p95_seconds"])
-    assert start["hit_ratio"] == int(differ.argmax())
+    assert start["hit_ratio"] == int(differ.values.argmax())
 
 
 def test_hostile_labels_are_kept_as_they_are():

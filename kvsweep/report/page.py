@@ -131,10 +131,13 @@ def _summary(payload: Payload, sentences: Sequence[str], ds: xr.Dataset) -> str:
     items = "".join(f"<li>{escape(text)}</li>" for text in sentences)
     listing = f"<ul>{items}</ul>" if items else "<p></p>"
     warnings = str(ds.attrs.get("kvsweep_warnings", ""))
-    note = f'<p class="warning"><strong>Note.</strong> {escape(warnings)}</p>' if warnings else ""
+    note = (
+        '<div class="warning" tabindex="0" role="region" aria-label="Notes">'
+        f"<strong>Note.</strong> {escape(warnings)}</div>"
+    )
     return (
         '<section aria-label="Summary" class="answer-rest">'
-        f"<div>{listing}{note}</div>{_counts(payload)}</section>"
+        f"<div>{listing}{note if warnings else ''}</div>{_counts(payload)}</section>"
     )  # fmt: skip
 
 
