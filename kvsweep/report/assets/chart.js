@@ -2,17 +2,32 @@
 
 const CHART = { width: 760, height: 300, left: 62, right: 190, top: 14, bottom: 48 };
 
-/** Fills `root` with the success rate along the dim `state.chart`, as a drawing and as a table. */
-function showChart(root, cube, state, theme) {
-  const dim = cube.dim(state.chart);
-  const view = state.held ? state : null;
-  const rates = cube.policies.map((_, policy) => cube.success(policy, dim.name, view));
-  const place = chartPlace(dim);
-  const svg = makeSvg("svg", { viewBox: `0 0 ${CHART.width} ${CHART.height}`, role: "img",
-    "aria-label": `Success rate by ${dim.label}, one line per policy; the numbers are in the table below the drawing` });
-  svg.append(...chartGrid(dim, place, theme), ...chartLines(cube, dim, rates, place, theme));
-  svg.append(...chartMarker(dim, state, place, theme));
-  root.replaceChildren(svg);
+/** The drawing inside `root`; while its lines stay the same only the marker of the current value moves. */
+class SuccessChart {
+  constructor(root) {
+    Object.assign(this, { root, shown: [] });
+  }
+
+  /** Shows the success rate along the dim `state.chart`. */
+  show(cube, state, theme) {
+    const dim = cube.dim(state.chart);
+    const shown = [cube, dim, theme];
+    if (state.held || this.held || shown.some((part, i) => part !== this.shown[i])) this.build(cube, dim, state, theme);
+    this.shown = shown;
+    this.held = state.held;
+    const x = chartPlace(dim).x(state.at[dim.name]);
+    for (const end of ["x1", "x2"]) this.marker.setAttribute(end, x);
+  }
+
+  build(cube, dim, state, theme) {
+    const rates = cube.policies.map((_, policy) => cube.success(policy, dim.name, state.held ? state : null));
+    const place = chartPlace(dim);
+    this.marker = makeSvg("line", { y1: CHART.top, y2: chartY(0), stroke: theme.muted, "stroke-dasharray": "4 4" });
+    const svg = makeSvg("svg", { viewBox: `0 0 ${CHART.width} ${CHART.height}`, role: "img",
+      "aria-label": `Success rate by ${dim.label}, one line per policy; the numbers are in the table below the drawing` });
+    svg.append(...chartGrid(dim, place, theme), ...chartLines(cube, dim, rates, place, theme), this.marker);
+    this.root.replaceChildren(svg);
+  }
 }
 
 /** Fills `root` with the numbers of the chart. */
@@ -106,10 +121,4 @@ function spreadLabels(ends) {
     end.label = Math.min(end.label, lowest);
     lowest = end.label - gap;
   }
-}
-
-function chartMarker(dim, state, place, theme) {
-  if (dim.values.length < 2) return [];
-  const x = place.x(state.at[dim.name]);
-  return [makeSvg("line", { x1: x, x2: x, y1: CHART.top, y2: chartY(0), stroke: theme.muted, "stroke-dasharray": "4 4" })];
 }

@@ -22,12 +22,27 @@ function makeSvg(tag, attributes = {}, ...children) {
 
 /** Element whose `value` holds a number in full while its text is rounded. */
 function makeData(value, text) {
-  return make("data", { value: String(value), title: String(value) }, text);
+  return setData(make("data"), value, text);
+}
+
+/** Changes what an element of `makeData` holds. */
+function setData(element, value, text) {
+  const full = String(value);
+  if (element.value !== full) Object.assign(element, { value: full, title: full, textContent: text });
+  return element;
 }
 
 /** Small canvas that shows a pattern tile, for legends. */
 function makeSwatch(tile, letter, ink) {
   const canvas = make("canvas", { width: 32, height: 22, class: "swatch", "aria-hidden": "true" });
+  if (tile) paintSwatch(canvas, tile, letter, ink);
+  return canvas;
+}
+
+/** Paints a swatch unless it shows `letter` already. */
+function paintSwatch(canvas, tile, letter, ink) {
+  if (canvas.dataset.letter === letter) return;
+  canvas.dataset.letter = letter;
   const ctx = canvas.getContext("2d");
   const image = ctx.createImageData(32, 22);
   const pixels = new Uint32Array(image.data.buffer);
@@ -42,7 +57,6 @@ function makeSwatch(tile, letter, ink) {
     ctx.textBaseline = "middle";
     ctx.fillText(letter, 16, 11.5);
   }
-  return canvas;
 }
 
 function cssColor(tile) {

@@ -1,45 +1,66 @@
 // Legend of the maps, with the number of cells in each state.
 
-/** Fills `root` with what the maps show and how often; `summary` comes from Panels.paint. */
-function showLegend(root, cube, summary, theme) {
-  const cells = summary.counts[0].reduce((sum, count) => sum + count, 0);
-  const parts = [stateTable(cube, summary.counts, cells, theme)];
-  if (summary.continuous) parts.unshift(colorBar(summary.continuous, VIEWS[cube.legendView]));
-  parts.push(
-    make("p", { class: "note" }, "Latency only: GPU or storage would be overloaded. Throughput only: the latency target is missed. Fail: both."),
-    sufficientTable(cube, summary.enough, cells, theme));
-  root.replaceChildren(...parts);
-}
+/** The legend inside `root`: built when what is shown changes, after that only its counts change. */
+class Legend {
+  constructor(root) {
+    Object.assign(this, { root, shown: [] });
+  }
 
-function stateTable(cube, counts, cells, theme) {
-  const tiles = stateTiles(theme);
-  const heads = cube.policies.map((policy, i) =>
-    make("th", { scope: "col", title: policy.label, "aria-label": policy.label }, policyMark(i)));
-  const rows = [3, 2, 1, 0].map((state) =>
-    make("tr", { class: "state" },
-      make("th", { scope: "row" }, legendKey(tiles[state], STATE_LETTERS[state], theme.ink[state], STATE_TEXTS[state])),
-      ...counts.map((each, policy) =>
-        make("td", { id: `kv-count-${policy}-${state}` }, make("data", { value: String(each[state]) }, formatCount(each[state]))))));
-  return make("table", { class: "legend" },
-    make("caption", {}, `Cells in this view: ${formatCount(cells)} per policy`),
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "State, by policy"), ...heads)),
-    make("tbody", {}, ...rows));
-}
+  /** Shows what Panels.paint returned. */
+  show(cube, summary, view, theme) {
+    const shown = [cube, view, theme];
+    if (shown.some((part, i) => part !== this.shown[i])) this.build(cube, summary, view, theme);
+    this.shown = shown;
+    const cells = summary.counts[0].reduce((sum, count) => sum + count, 0);
+    this.caption.textContent = `Cells in this view: ${formatCount(cells)} per policy`;
+    summary.counts.forEach((counts, policy) => counts.forEach((count, state) => {
+      setData(this.counts[policy][state], count, formatCount(count));
+    }));
+    summary.enough.forEach((count, index) => {
+      setData(this.enough[index], count, formatCount(count));
+      this.shares[index].data = formatShare(count, cells);
+    });
+  }
 
-function sufficientTable(cube, enough, cells, theme) {
-  const tiles = policyTiles(theme, cube.policies);
-  const row = (index, name) => {
-    const letter = index === cube.policies.length ? "–" : policyMark(index);
-    const color = index === cube.policies.length ? theme.none : policyColor(cube.policies, index);
-    return make("tr", { class: "state" },
-      make("th", { scope: "row" }, legendKey(tiles[index], letter, inkOn(color), name)),
-      make("td", { id: `kv-enough-${index}` }, make("data", { value: String(enough[index]) }, formatCount(enough[index]))),
-      make("td", {}, formatShare(enough[index], cells)));
-  };
-  return make("table", { class: "legend" },
-    make("caption", {}, "Simplest policy that suffices"),
-    make("thead", { class: "unseen" }, make("tr", {}, ...["Policy", "Cells", "Share"].map((text) => make("th", { scope: "col" }, text)))),
-    make("tbody", {}, ...cube.policies.map((policy, i) => row(i, policy.label)), row(cube.policies.length, "None suffices")));
+  build(cube, summary, view, theme) {
+    const states = this.stateTable(cube, theme);
+    const note = "Latency only: GPU or storage would be overloaded. Throughput only: the latency target is missed. Fail: both.";
+    const parts = [states, make("p", { class: "note" }, note), this.sufficientTable(cube, theme)];
+    if (summary.continuous) parts.unshift(colorBar(summary.continuous, VIEWS[view]));
+    this.root.replaceChildren(...parts);
+  }
+
+  stateTable(cube, theme) {
+    const tiles = stateTiles(theme);
+    this.counts = cube.policies.map(() => STATE_TEXTS.map(() => make("data")));
+    this.caption = make("caption");
+    const heads = cube.policies.map((policy, i) =>
+      make("th", { scope: "col", title: policy.label, "aria-label": policy.label }, policyMark(i)));
+    const rows = [3, 2, 1, 0].map((state) =>
+      make("tr", { class: "state" },
+        make("th", { scope: "row" }, legendKey(tiles[state], STATE_LETTERS[state], theme.ink[state], STATE_TEXTS[state])),
+        ...this.counts.map((counts, policy) => make("td", { id: `kv-count-${policy}-${state}` }, counts[state]))));
+    return make("table", { class: "legend" }, this.caption,
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "State, by policy"), ...heads)),
+      make("tbody", {}, ...rows));
+  }
+
+  sufficientTable(cube, theme) {
+    const tiles = policyTiles(theme, cube.policies);
+    const names = [...cube.policies.map((policy) => policy.label), "None suffices"];
+    this.enough = names.map(() => make("data"));
+    this.shares = names.map(() => document.createTextNode(""));
+    const rows = names.map((name, index) => {
+      const none = index === cube.policies.length;
+      const key = legendKey(tiles[index], none ? "–" : policyMark(index), inkOn(none ? theme.none : policyColor(cube.policies, index)), name);
+      return make("tr", { class: "state" }, make("th", { scope: "row" }, key),
+        make("td", { id: `kv-enough-${index}` }, this.enough[index]), make("td", {}, this.shares[index]));
+    });
+    const heads = ["Policy", "Cells", "Share"].map((text) => make("th", { scope: "col" }, text));
+    return make("table", { class: "legend" },
+      make("caption", {}, "Simplest policy that suffices"),
+      make("thead", { class: "unseen" }, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
+  }
 }
 
 function legendKey(tile, letter, ink, text) {

@@ -4,6 +4,8 @@ const FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif";
 const TICK_FONT = `12px ${FONT}`;
 const TITLE_FONT = `12.5px ${FONT}`;
 
+const SPARE = document.createElement("canvas");
+
 /** Where the cells of a map lie on a canvas of `width` × `height` CSS pixels, with its ticks. */
 function plotLayout(ctx, width, height, xDim, yDim) {
   ctx.font = TICK_FONT;
@@ -38,9 +40,9 @@ function paintCells(ctx, layout, codes, tiles, flat) {
     else for (let x = 0; x < width; x++) pixels[at++] = tiles[codes[row + column[x]]][patternRow + (Math.floor(x / zoom) & 7)];
   }
   // By way of a second canvas: what is put directly on a canvas is lost when a browser prints it.
-  const cells = make("canvas", { width, height });
-  cells.getContext("2d").putImageData(image, 0, 0);
-  ctx.drawImage(cells, x0 / scale, y0 / scale, width / scale, height / scale);
+  if (SPARE.width < width || SPARE.height < height) Object.assign(SPARE, { width, height });
+  SPARE.getContext("2d").putImageData(image, 0, 0);
+  ctx.drawImage(SPARE, 0, 0, width, height, x0 / scale, y0 / scale, width / scale, height / scale);
 }
 
 /** Letters of the states: one in every cell that has room, otherwise one here and there in each region. */

@@ -12,7 +12,7 @@ class Panels {
     this.on = on;
     this.panels = [];
     this.repaint = () => {};
-    new ResizeObserver(() => this.repaint()).observe(root);
+    new ResizeObserver(() => { this.measure(); this.repaint(); }).observe(root);
   }
 
   /** Sets up a map for each policy of `cube`, and the one of the simplest sufficient policy. */
@@ -22,6 +22,12 @@ class Panels {
     const titles = cube.policies.map((policy, i) => `${policyMark(i)} ${policy.label}`);
     this.panels = [...titles, "Simplest sufficient"].map((title, index) => this.makePanel(title, index));
     this.root.prepend(...this.panels.map((panel) => panel.figure));
+    this.measure();
+  }
+
+  /** Notes how wide the maps are; asked only when that may change, since asking makes the browser lay out the page. */
+  measure() {
+    for (const panel of this.panels) panel.width = Math.floor(panel.plot.clientWidth);
   }
 
   makePanel(title, index) {
@@ -94,7 +100,7 @@ class Panels {
   }
 
   prepare(panel, xDim, yDim) {
-    const width = Math.floor(panel.plot.clientWidth);
+    const { width } = panel;
     if (!width) return null;
     const height = Math.round(Math.min(340, Math.max(220, width * 0.74)));
     const ratio = Math.min(3, devicePixelRatio || 1);
@@ -104,13 +110,15 @@ class Panels {
         [canvas.width, canvas.height] = size;
         canvas.style.width = `${width}px`;
         canvas.style.height = `${height}px`;
+        panel.plot.style.height = `${height}px`;
       }
     }
-    panel.plot.style.height = `${height}px`;
     const ctx = panel.base.getContext("2d");
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.clearRect(0, 0, width, height);
-    panel.layout = plotLayout(ctx, width, height, xDim, yDim);
+    const key = [width, height, xDim, yDim];
+    if (key.some((part, i) => part !== panel.key?.[i])) panel.layout = plotLayout(ctx, width, height, xDim, yDim);
+    panel.key = key;
     return ctx;
   }
 

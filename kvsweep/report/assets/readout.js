@@ -17,45 +17,78 @@ function pointText(cube, point) {
   return cube.dims.map((dim) => `${dim.label} ${dimValue(dim, point[dim.name])}`).join(" · ");
 }
 
-/** Fills `root` with the table of a point; `id` prefixes the cells' ids. */
-function showReadOut(root, cube, point, id, theme) {
-  const outcomes = cube.policies.map((_, policy) => cube.outcome(policy, point));
-  const longest = Math.max(...outcomes.flatMap((each) => [each.storage_time, each.recompute_time]).filter(Number.isFinite), 1e-300);
-  const heads = cube.policies.map((policy, i) =>
-    make("th", { scope: "col", title: policy.label }, make("span", { class: "clip" }, `${policyMark(i)} ${policy.label}`)));
-  const rows = READ_OUTS.map(([quantity, label, unit]) =>
-    make("tr", {}, make("th", { scope: "row" }, unit ? `${label} [${unit}]` : label),
-      ...outcomes.map((each, policy) => {
-        const cell = make("td", { id: `${id}-${quantity}-${policy}` }, makeData(each[quantity], formatNumber(each[quantity])));
-        if (quantity === "storage_time" || quantity === "recompute_time") cell.append(timeBar(quantity, each[quantity], longest));
-        if (quantity.endsWith("_utilization") && each[quantity] > 1) cell.append(make("span", { class: "over" }, " over"));
-        return cell;
-      })));
-  const tiles = stateTiles(theme);
-  const verdicts = make("tr", {}, make("th", { scope: "row" }, "State"),
-    ...outcomes.map((each, policy) =>
-      make("td", { id: `${id}-verdict-${policy}` },
-        makeSwatch(tiles[each.verdict], STATE_LETTERS[each.verdict], theme.ink[each.verdict]),
-        make("data", { value: String(each.verdict) }, VERDICTS[each.verdict]))));
-  const modes = make("tr", {}, make("th", { scope: "row" }, "Decision"),
-    ...outcomes.map((each, policy) => make("td", { id: `${id}-mode-${policy}`, class: "mode" }, each.mode.replaceAll("_", " "))));
-  root.replaceChildren(
-    make("p", { class: "where" }, pointText(cube, point), make("br"), ratesText(cube, point)),
-    make("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": `Policies at the ${id === "kv-cursor" ? "cursor" : "pinned point"}` },
-      make("table", { class: "readout" },
-        make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Policy"), ...heads)),
-        make("tbody", {}, verdicts, ...rows, modes))));
+/** The table of a point inside `root`; `id` prefixes the cells' ids. Built once, then only its texts change. */
+class ReadOut {
+  constructor(root, id, name) {
+    Object.assign(this, { root, id, name, cube: null });
+  }
+
+  /** Shows a point, or with null the text `empty`. */
+  show(cube, point, theme, empty = "") {
+    if (!point) {
+      this.cube = null;
+      this.root.replaceChildren(make("p", { class: "where" }, empty));
+      return;
+    }
+    if (this.cube !== cube || this.theme !== theme) this.build(cube, theme);
+    this.update(point);
+  }
+
+  build(cube, theme) {
+    Object.assign(this, { cube, theme, tiles: stateTiles(theme) });
+    this.where = make("p", { class: "where" });
+    const heads = cube.policies.map((policy, i) =>
+      make("th", { scope: "col", title: policy.label }, make("span", { class: "clip" }, `${policyMark(i)} ${policy.label}`)));
+    const row = (label, name, fill) =>
+      make("tr", {}, make("th", { scope: "row" }, label),
+        ...cube.policies.map((_, policy) => make("td", { id: `${this.id}-${name}-${policy}`, class: name }, ...fill(policy))));
+    this.cells = cube.policies.map(() => ({}));
+    const numbers = READ_OUTS.map(([quantity, label, unit]) =>
+      row(unit ? `${label} [${unit}]` : label, quantity, (policy) => {
+        const parts = { data: make("data"), bar: null, over: null };
+        if (quantity === "storage_time" || quantity === "recompute_time") {
+          parts.bar = make("span", { class: `time-bar bar-${quantity}`, "aria-hidden": "true" });
+        } else if (quantity.endsWith("_utilization")) parts.over = make("span", { class: "over" });
+        this.cells[policy][quantity] = parts;
+        return Object.values(parts).filter((part) => part);
+      }));
+    const state = row("State", "verdict", (policy) => {
+      this.cells[policy].verdict = { swatch: makeSwatch(), data: make("data") };
+      return Object.values(this.cells[policy].verdict);
+    });
+    const mode = row("Decision", "mode", (policy) => [(this.cells[policy].mode = document.createTextNode(""))]);
+    this.root.replaceChildren(this.where,
+      make("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": this.name },
+        make("table", { class: "readout" },
+          make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Policy"), ...heads)),
+          make("tbody", {}, state, ...numbers, mode))));
+  }
+
+  update(point) {
+    const { cube, theme } = this;
+    const outcomes = cube.policies.map((_, policy) => cube.outcome(policy, point));
+    const times = outcomes.flatMap((each) => [each.storage_time, each.recompute_time]).filter(Number.isFinite);
+    const longest = Math.max(...times, 1e-300);
+    this.where.replaceChildren(pointText(cube, point), make("br"), ratesText(cube, point));
+    outcomes.forEach((outcome, policy) => {
+      const cells = this.cells[policy];
+      for (const [quantity] of READ_OUTS) {
+        const { data, bar, over } = cells[quantity];
+        setData(data, outcome[quantity], formatNumber(outcome[quantity]));
+        if (bar) bar.style.width = `${Math.min(100, (100 * outcome[quantity]) / longest)}%`;
+        if (over) over.textContent = outcome[quantity] > 1 ? " over" : "";
+      }
+      const { verdict } = outcome;
+      paintSwatch(cells.verdict.swatch, this.tiles[verdict], STATE_LETTERS[verdict], theme.ink[verdict]);
+      setData(cells.verdict.data, verdict, VERDICTS[verdict]);
+      cells.mode.data = outcome.mode.replaceAll("_", " ");
+    });
+  }
 }
 
 function ratesText(cube, point) {
   const rate = (name) => formatNumber(cube.stored(name, null, point));
   return `Restore ${rate("storage_throughput")} blocks/s, recompute ${rate("recompute_throughput")} blocks/s`;
-}
-
-function timeBar(quantity, seconds, longest) {
-  const bar = make("span", { class: `time-bar ${quantity}`, "aria-hidden": "true" });
-  bar.style.width = `${Math.min(100, (100 * seconds) / longest)}%`;
-  return bar;
 }
 
 /** One sentence on a point, for screen readers. */

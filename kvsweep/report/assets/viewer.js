@@ -19,6 +19,10 @@ class Viewer {
     this.parts = Object.fromEntries(["x", "y", "view", "chart", "held", "even", "even-note", "sliders", "maps", "legend",
       "cursor", "pinned", "unpin", "chart-drawing", "chart-table", "table", "table-policy", "table-body", "live", "busy",
       "chart-details"].map((name) => [name, byId(name)]));
+    this.legend = new Legend(this.parts.legend);
+    this.chart = new SuccessChart(this.parts["chart-drawing"]);
+    this.cursor = new ReadOut(this.parts.cursor, "kv-cursor", "Policies at the cursor");
+    this.pinned = new ReadOut(this.parts.pinned, "kv-pinned", "Policies at the pinned point");
     this.panels = new Panels(this.parts.maps, {
       cursor: (ix, iy) => this.moveCursor(ix, iy),
       pin: (ix, iy) => { this.moveCursor(ix, iy); this.pin({ ...this.state.at }); },
@@ -46,8 +50,9 @@ class Viewer {
     byId("csv").addEventListener("click", () => this.saveCsv());
     byId("png").addEventListener("click", () => this.savePng());
     addEventListener("hashchange", () => this.set(fromFragment(location.hash, this.cube)));
-    for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", () => this.draw());
-    addEventListener("beforeprint", () => this.draw());
+    const redraw = () => { this.panels.measure(); this.draw(); };
+    for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", redraw);
+    addEventListener("beforeprint", redraw);
   }
 
   /** Shows the data of `source`: states first, everything else as soon as it is unpacked. */
@@ -133,11 +138,10 @@ class Viewer {
     parts.even.checked = state.breakEven;
     showSliders(parts.sliders, cube, state, (name, index) => this.slide(name, index));
     this.summary = this.panels.paint(state, this.theme);
-    cube.legendView = state.view;
-    showLegend(parts.legend, cube, this.summary, this.theme);
+    this.legend.show(cube, this.summary, state.view, this.theme);
     this.noteBreakEven();
     this.drawPoint();
-    showChart(parts["chart-drawing"], cube, state, this.theme);
+    this.chart.show(cube, state, this.theme);
     this.drawTables();
   }
 
@@ -146,10 +150,10 @@ class Viewer {
     const { cube, state, parts } = this;
     this.panels.paintOverlay(state, this.theme);
     if (!this.ready) return;
-    showReadOut(parts.cursor, cube, state.at, "kv-cursor", this.theme);
+    this.cursor.show(cube, state.at, this.theme);
+    this.pinned.show(cube, state.pin, this.theme,
+      "Nothing pinned. Click a map, or press Enter on it, to keep a point here for comparison.");
     parts.unpin.hidden = !state.pin;
-    if (state.pin) showReadOut(parts.pinned, cube, state.pin, "kv-pinned", this.theme);
-    else parts.pinned.replaceChildren(make("p", { class: "where" }, "Nothing pinned. Click a map, or press Enter on it, to keep a point here for comparison."));
   }
 
   noteBreakEven() {
