@@ -81,6 +81,7 @@ function colorBar(scale, view) {
     taken.push(at);
     const label = make("span", {}, formatTick(value));
     label.style.left = `${at * 100}%`;
+    if (at < 0.06 || at > 0.94) label.className = at < 0.5 ? "first" : "last";
     labels.append(label);
   }
   const limit = scale.limit === null ? "" : `; the line marks ${scale.limit === 0 ? "a margin of 0" : "the limit of 1"}`;
