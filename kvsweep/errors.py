@@ -34,7 +34,9 @@ def unknown_name(what: str, given: object, allowed: Iterable[str]) -> InputError
     """
     names = list(allowed)
     by_fold = {name.casefold(): name for name in reversed(names)}
-    close = get_close_matches(str(given).casefold(), list(by_fold), n=1, cutoff=0.5)
+    typed = str(given).casefold()
+    begun = sorted((name for name in by_fold if typed and name.startswith(typed)), key=len)
+    close = begun[:1] or get_close_matches(typed, list(by_fold), n=1, cutoff=0.5)
     listed = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
     hint = f"did you mean {by_fold[close[0]]!r}? " if close else ""
     return InputError(f"{what}: no {shown(given)}; {hint}choose from {listed}")

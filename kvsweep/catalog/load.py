@@ -87,18 +87,19 @@ class Catalog:
         return entries[key]
 
 
-def load(overlays: Sequence[Path] = ()) -> Catalog:
+def load(overlays: Sequence[Path] = (), what: str = "hardware directory") -> Catalog:
     """Return the catalog with the directories of KVSWEEP_HARDWARE and then `overlays` laid over it; later ones win.
 
-    Overlay files are read anew on every call. Raises InputError with file, entry, field and what is allowed.
+    `what` is what messages call `overlays`. Overlay files are read anew on every call. Raises InputError with file,
+    entry, field and what is allowed.
     """
     named = [Path(name) for name in os.environ.get(ENVIRONMENT, "").split(os.pathsep) if name]
-    directories = [(path, ENVIRONMENT) for path in named] + [(Path(path), "hardware directory") for path in overlays]
+    directories = [(path, ENVIRONMENT) for path in named] + [(Path(path), what) for path in overlays]
     if not directories:
         return _builtin().catalog()
     layers = _builtin().copy()
-    for directory, what in directories:
-        layers.add(_directory_files(directory, what), f"{directory}{os.sep}")
+    for directory, origin in directories:
+        layers.add(_directory_files(directory, origin), f"{directory}{os.sep}")
     return layers.catalog()
 
 
@@ -202,13 +203,13 @@ def _amended(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _sources_of(record: Sourced, where: str) -> Iterator[tuple[str, str]]:
-    """Yield every source key of an entry and its groups with the place it stands."""
-    yield record.source, where
-    for field in dataclasses.fields(record):
-        group = getattr(record, field.name)
+def _sources_of(entry: Entry, where: str) -> Iterator[tuple[str, str]]:
+    """Yield every source key of an entry with the place it stands, groups first: the entry's own may come from one."""
+    for field in dataclasses.fields(entry):
+        group = getattr(entry, field.name)
         if isinstance(group, Sourced):
             yield group.source, f"{where}: {field.name}"
+    yield entry.source, where
 
 
 def _sha256(entries: Mapping[str, Mapping[str, Entry]], sources: Mapping[str, str]) -> str:

@@ -49,11 +49,13 @@ class Sourced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry(Sourced):
+class Entry:
     """One catalog entry; `source` and `kind` are those of its flat figures, or of the group that matters most."""
 
     key: str
     name: str
+    source: str = USER_SOURCE
+    kind: Kind = "assumed"
     note: str = ""
 
 

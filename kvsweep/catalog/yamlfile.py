@@ -39,8 +39,8 @@ def read_yaml_mapping(data: bytes, label: str) -> dict[str, Any]:
         content = yaml.load(data, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        problem = error.problem or error.context or "not YAML"
-        raise InputError(f"{label}{line}: {problem}") from None
+        syntax = "" if isinstance(error, yaml.constructor.ConstructorError) else "broken YAML: "
+        raise InputError(f"{label}{line}: {syntax}{error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{label}: not readable as YAML: {error}") from None
     if content is None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kvsweep.catalog.load import Catalog
 from kvsweep.costs import placement, recompute, restore
-from kvsweep.costs.inputs import HARDWARE_FIELDS, MODEL_FIELDS, PART_FIELDS
+from kvsweep.costs.inputs import HARDWARE_FIELDS, MODEL_FIELDS
 
 DEFAULT_STACK = "a100_ddr5_nvme"
 CUSTOM = "custom"
@@ -17,7 +17,6 @@ CUSTOM = "custom"
 DEFAULT_MODEL = {"model_params": 8e9, "tokens_per_block": 16.0, "bytes_per_block": 2e6, "gpu_eta": 0.5}
 
 _PARTS = ("gpu", "dram", "disk", "link")
-_COUNTS = ("gpu_count", "dram_count")
 
 
 class Rates(NamedTuple):
@@ -95,8 +94,10 @@ def deploy(catalog: Catalog, chosen: Mapping[str, Any]) -> Deployment:
     Raises InputError for a key the catalog lacks.
     """
     stack = catalog.part("stacks", chosen.get("stack", DEFAULT_STACK), "stack")
-    keys = {part: chosen.get(part, getattr(stack, part)) for part in _PARTS}
-    gpu, dram, disk, link = (catalog.part(PART_FIELDS[part], keys[part], part) for part in _PARTS)
+    gpu = catalog.part("gpus", chosen.get("gpu", stack.gpu), "gpu")
+    dram = catalog.part("drams", chosen.get("dram", stack.dram), "dram")
+    disk = catalog.part("disks", chosen.get("disk", stack.disk), "disk")
+    link = catalog.part("links", chosen.get("link", stack.link), "link")
     figures: dict[str, float] = {
         "gpu_count": stack.gpu_count, "dram_count": stack.dram_count,
         "peak_flops": gpu.peak_flops, "hbm_bandwidth": gpu.hbm_bandwidth, "hbm_capacity": gpu.hbm_capacity,
@@ -112,12 +113,7 @@ def deploy(catalog: Catalog, chosen: Mapping[str, Any]) -> Deployment:
             "model_params": entry.params, "tokens_per_block": entry.tokens_per_block,
             "bytes_per_block": entry.bytes_per_block, "gpu_eta": entry.gpu_eta,
         }  # fmt: skip
-    given = {name: chosen[name] for name in (*HARDWARE_FIELDS, *MODEL_FIELDS) if name in chosen}
-    figures |= given
+    figures |= {name: float(chosen[name]) for name in (*HARDWARE_FIELDS, *MODEL_FIELDS) if name in chosen}
     is_preset = "stack" in chosen or not any(name in chosen for name in (*_PARTS, *HARDWARE_FIELDS))
-    return Deployment(
-        stack=stack.key if is_preset else CUSTOM,
-        **keys,
-        model=model,
-        **{name: float(value) for name, value in figures.items()},
-    )
+    names = {"gpu": gpu.key, "dram": dram.key, "disk": disk.key, "link": link.key, "model": model}
+    return Deployment(stack=stack.key if is_preset else CUSTOM, **names, **figures)  # type: ignore[arg-type]

@@ -41,7 +41,10 @@ class Field:
         elif isinstance(value, bool) or not hasattr(value, "__float__"):
             raise InputError(f"{what}: {shown(value)} is not a number; allowed: {self.allowed}")
         else:
-            number = float(value)
+            try:
+                number = float(value)
+            except OverflowError:
+                number = math.inf
         below = number <= self.lowest if self.open_below else number < self.lowest
         if math.isnan(number) or below or number > self.highest or (self.whole and number != math.floor(number)):
             raise InputError(f"{what}: {shown(value)} is out of range; allowed: {self.allowed}")
@@ -88,6 +91,17 @@ WORKLOAD_FIELDS: Mapping[str, Field] = {
     )
 }
 NUMBER_FIELDS: Mapping[str, Field] = {**HARDWARE_FIELDS, **MODEL_FIELDS, **WORKLOAD_FIELDS}
+
+SIMULATE_DEFAULTS: Mapping[str, Any] = {
+    "total_blocks": 50_000, "miss_blocks": 0, "placement": "disk", "request_rate": 1.0, "p95_seconds": 1.0,
+}  # fmt: skip
+SWEEP_DEFAULTS: Mapping[str, Any] = {
+    "total_blocks": 10_000,
+    "placement": "disk",
+    "hit_ratio": "0:1:0.1",
+    "request_rate": "0.01:0.30:0.01",
+    "p95_seconds": "5:60:5",
+}
 
 PART_FIELDS: Mapping[str, str] = {
     "stack": "stacks", "gpu": "gpus", "dram": "drams", "disk": "disks", "link": "links", "model": "models",

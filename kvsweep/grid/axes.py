@@ -14,7 +14,7 @@ from kvsweep.costs.inputs import Field
 from kvsweep.errors import InputError, shown
 from kvsweep.units import parse_quantity
 
-MAX_AXIS = 100_000_000
+MAX_AXIS = 10_000_000
 """Longest axis [point] that is accepted; past it a slipped step is likelier than a wish."""
 
 FORMS = "start:stop:step, start:stop:nN, log:start:stop:nN or a,b,c"
@@ -33,10 +33,10 @@ def number_axis(value: Any, field: Field, what: str) -> NDArray[np.float64]:
         points = [field.check(value, what)]
     if not points:
         raise InputError(f"{what}: the axis has no points; allowed: {FORMS}")
-    for point in (min(points), max(points)) if isinstance(value, str) else ():
-        field.check(point, what)
-    if field.whole:
-        for point in points:
+    if isinstance(value, str):
+        # The points of a range lie between its ends; only a list or a whole number can hide a wrong one inside.
+        inside = points if field.whole or ":" not in value else (points[0], points[-1])
+        for point in inside:
             field.check(point, what)
     array = np.array(points, dtype=np.float64)
     if np.unique(array).size != array.size:
@@ -46,7 +46,9 @@ def number_axis(value: Any, field: Field, what: str) -> NDArray[np.float64]:
 
 def key_axis(value: Any, what: str) -> list[str]:
     """Return the keys of an axis given as ``a,b,c`` or a list of names, none of them twice."""
-    items = value.split(",") if isinstance(value, str) else list(value)
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, Iterable):
+        raise InputError(f"{what}: {shown(value)} is not a name; allowed: names separated by commas")
     keys = [item.strip() if isinstance(item, str) else item for item in items]
     for key in keys:
         if not isinstance(key, str) or not key:
@@ -75,7 +77,8 @@ def _parse(text: str, field: Field, what: str) -> list[float]:
 
 
 def _count(text: str, axis: str, what: str) -> int:
-    if not text.startswith("n") or not text[1:].isdecimal() or not 1 <= int(text[1:]) <= MAX_AXIS:
+    # Ten digits are more than any count: int() refuses text of thousands of digits in its own words.
+    if not text.startswith("n") or not text[1:].isdecimal() or not 1 <= int(text[1:11]) <= MAX_AXIS or len(text) > 11:
         raise InputError(f"{what}: {shown(text)} in {shown(axis)} is not nN; allowed: n1 to n{MAX_AXIS}")
     return int(text[1:])
 
@@ -96,12 +99,14 @@ def _stepped(parts: Sequence[str], field: Field, text: str, what: str) -> list[f
         start, stop, step = (Decimal(part.strip()) for part in parts)
     except InvalidOperation:
         start, stop, step = (Decimal(repr(scale(part, field.unit, what))) for part in parts)
-    if not all(number.is_finite() for number in (start, stop, step)) or step == 0 or (stop - start) / step < 0:
+    # As floats, because a Decimal of a million digits is finite too.
+    finite = all(math.isfinite(float(number)) for number in (start, stop, step))
+    if not finite or float(step) == 0.0 or (stop - start) * step < 0:
         raise InputError(f"{what}: {shown(text)} has no points; allowed: finite start and stop, a step towards stop")
-    count = int((stop - start) / step) + 1
-    if count > MAX_AXIS:
-        raise InputError(f"{what}: {shown(text)} has {count:.3g} points; allowed: at most {MAX_AXIS}")
-    return [float(start + index * step) for index in range(count)]
+    steps = (stop - start) / step
+    if steps >= MAX_AXIS:
+        raise InputError(f"{what}: {shown(text)} has {steps:.3g} points; allowed: at most {MAX_AXIS}")
+    return [float(start + index * step) for index in range(int(steps) + 1)]
 
 
 def _first_repeated(items: Iterable[Any]) -> Any:
@@ -118,7 +123,7 @@ def placement_axis(value: Any, what: str) -> list[str]:
 
     `value` is one text or a list of texts; ``disk,auto`` is a list where no manual triple makes it ambiguous.
     """
-    texts = [value] if isinstance(value, str) else list(value)
+    texts = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
     labels: list[str] = []
     for text in texts:
         if not isinstance(text, str):

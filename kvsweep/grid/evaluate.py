@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,8 @@ from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid import kernels
 from kvsweep.grid.plan import Plan
 from kvsweep.policies.registry import Policy, PolicySet
+
+T = TypeVar("T")
 
 SLAB_POINTS = 1 << 18
 """Points in a slab: large against the cost of a call, small against the caches and against waiting for Ctrl-C."""
@@ -57,6 +61,14 @@ def slabs(n_rows: int, n_rates: int, n_targets: int, size: int = SLAB_POINTS) ->
                 yield Slab(slice(row, row + 1), slice(rate, rate_stop), slice(target, stop), points)
 
 
+class DecisionError(PolicyError):
+    """A policy that compiled and then decided nonsense at some point of the grid; `policy` is its name."""
+
+    def __init__(self, policy: str, message: str) -> None:
+        super().__init__(message)
+        self.policy = policy
+
+
 class Evaluator:
     """Evaluates slabs of a plan; one object serves all threads, each with buffers of its own."""
 
@@ -82,13 +94,15 @@ class Evaluator:
         self.policies, problems = self._compile(jit)
         self.problems = (*plan.policies.problems, *problems)
 
-    def _compile(self, jit: Any) -> tuple[PolicySet, list[str]]:
+    def _compile(self, jit: ModuleType) -> tuple[PolicySet, list[str]]:
         """Return the policies Numba accepts, and one line for each it does not."""
         rows = self.rows(Slab(slice(0, 1), slice(0, 1), slice(0, 1), 1))
+        arguments = (rows, self._rates[:1], self._targets[:1], self.buffers((1, 1, 1)))
         compiled, problems = [], []
+        self._kernels = {}
         for policy in self.plan.policies.values():
             try:
-                jit.compile_policy(policy, (rows, self._rates[:1], self._targets[:1], 1, self.buffers((1, 1, 1))))
+                self._kernels[policy.name] = jit.compiled_kernel(policy, arguments)
             except PolicyError as error:
                 problems.append(f"left out: {error}")
             else:
@@ -106,7 +120,7 @@ class Evaluator:
         held = getattr(self._local, "scratch", None)
         if held is None or held[0].shape != shape:
             held = self._local.scratch = self.buffers(shape)
-        return held  # type: ignore[no-any-return]
+        return held
 
     def rows(self, slab: Slab) -> NDArray[np.float64]:
         """Return the row fields (field, row) of a slab."""
@@ -117,22 +131,22 @@ class Evaluator:
         self._fill_rows(
             slab.rows.start, self._deployments, self._totals, self._fractions, self._hits, self._hits_are_misses, held
         )
-        return held  # type: ignore[no-any-return]
+        return held
 
     def evaluate(self, policy: Policy, rows: NDArray[np.float64], slab: Slab, out: Sequence[NDArray[Any]]) -> None:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""
-        from kvsweep.grid import jit
-
-        kernel = jit.policy_kernel(policy)
-        nonsense = kernel(rows, self._rates[slab.rates], self._targets[slab.targets], len(policy.modes), tuple(out))
+        nonsense = self._kernels[policy.name](rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out))
         if nonsense:
-            raise PolicyError(
+            raise DecisionError(
+                policy.name,
                 f"policy {policy.name} ({policy.origin}): {nonsense} decisions in one slab are nonsense; "
-                f"allowed: a number of blocks and one of the modes {', '.join(policy.modes)}"
+                f"allowed: a number of blocks and one of the modes {', '.join(policy.modes)}",
             )
 
 
-def run_slabs(plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None) -> Iterator[Any]:
+def run_slabs(
+    plan: Plan, work: Callable[[Slab], Any], threads: int | None, progress: Progress | None
+) -> Generator[Any, None, None]:
     """Yield ``work(slab)`` for every slab of `plan`, in order, computed on `threads` cores.
 
     Few slabs are ever in flight, so memory stays bounded; on an error or Ctrl-C the rest is cancelled.
@@ -188,6 +202,16 @@ def evaluate_grid(
     for _ in run_slabs(plan, work, threads, progress):
         pass
     return evaluator.policies, arrays | {"storage_throughput": storage, "tier_hit_blocks": in_tier}, evaluator.problems
+
+
+def deciding(plan: Plan, announce: Announce, work: Callable[[Plan], T]) -> T:
+    """Return ``work(plan)`` without the policies that decide nonsense, whose results would cost the others theirs."""
+    while True:
+        try:
+            return work(plan)
+        except DecisionError as error:
+            plan = dataclasses.replace(plan, policies=plan.policies.without(error.policy, str(error)))
+            announce(f"starting over without policy {error.policy}")
 
 
 def require_memory(needed: float, what: str) -> None:

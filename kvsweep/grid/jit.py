@@ -28,10 +28,18 @@ from kvsweep.policies.registry import Policy
 
 # Strict IEEE arithmetic: with reassociation or reciprocals allowed the scan runs 1.8 times as fast, and the
 # kernel's k, times and verdicts would no longer be the scalar path's to the last bit.
-_INLINE = {"forceinline": True, "error_model": "numpy"}
-_KERNEL = {"nogil": True, "error_model": "numpy"}
+_INLINE: dict[str, Any] = {"forceinline": True, "error_model": "numpy"}
+_KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
-_METHODS = ("clamp", "restore_time", "allocation", "violation", "max_violation")
+_METHODS = (
+    "clamp",
+    "restore_seconds",
+    "recompute_seconds",
+    "total_seconds",
+    "allocation",
+    "violation",
+    "max_violation",
+)
 
 
 def cache_directory() -> Path:
@@ -68,17 +76,19 @@ def policy_kernel(policy: Policy) -> Callable[..., int]:
     if key not in _policy_kernels:
         _register_context_methods()
         given = {
-            "decide": njit(**_INLINE)(indexed(policy)),
+            "decide": njit(**_INLINE)(indexed(policy, _module_name(key))),
             "RECOMPUTES": float(SIDES.index(policy.recomputes)),
+            "N_MODES": len(policy.modes),
         }
         _policy_kernels[key] = _compiled(_module(key, given, {}), "evaluate_rows")
     return _policy_kernels[key]
 
 
-def compile_policy(policy: Policy, arguments: tuple[Any, ...]) -> None:
-    """Compile the kernel of `policy` for the types of `arguments` now; raises PolicyError where Numba refuses it."""
+def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[..., int]:
+    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where Numba refuses."""
+    kernel = policy_kernel(policy)
     try:
-        policy_kernel(policy)(*arguments)
+        kernel(*arguments)
     except NumbaError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         telling = next((line for line in reversed(lines) if line.startswith("File ")), "")
@@ -86,19 +96,21 @@ def compile_policy(policy: Policy, arguments: tuple[Any, ...]) -> None:
             f"policy {policy.name} ({policy.origin}): cannot be compiled: {lines[1 if len(lines) > 1 else 0][:200]} "
             f"{telling}; allowed: arithmetic on ctx, loops, branches; returns (blocks, mode label or index)"
         ) from error
+    return kernel
 
 
-def indexed(policy: Policy) -> FunctionType:
+def indexed(policy: Policy, module: str) -> FunctionType:
     """Return the policy's `decide` for Numba: mode labels become their indices, helper functions compiled ones.
 
     Numba cannot return one of several strings cheaply, and calls no plain Python function. The decision itself
-    stays untouched.
+    stays untouched. A cached kernel imports the `module` its functions claim to come from, so that must be one
+    which every process has: the kernel's own, not the policy's, which may have moved.
     """
     assert isinstance(policy.decide, FunctionType)
-    return _for_numba(policy.decide, policy.modes, {})
+    return _for_numba(policy.decide, policy.modes, module, {})
 
 
-def _for_numba(function: FunctionType, modes: tuple[str, ...], done: dict[int, Any]) -> FunctionType:
+def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done: dict[int, Any]) -> FunctionType:
     def index_of(constant: Any) -> Any:
         if isinstance(constant, tuple):
             return tuple(index_of(item) for item in constant)
@@ -109,7 +121,7 @@ def _for_numba(function: FunctionType, modes: tuple[str, ...], done: dict[int, A
             return index_of(value)
         if id(value) not in done:
             done[id(value)] = value  # a recursive helper meets itself uncompiled, which Numba then reports
-            done[id(value)] = njit(**_INLINE)(_for_numba(value, modes, done))
+            done[id(value)] = njit(**_INLINE)(_for_numba(value, modes, module, done))
         return done[id(value)]
 
     code = function.__code__
@@ -117,7 +129,7 @@ def _for_numba(function: FunctionType, modes: tuple[str, ...], done: dict[int, A
     space = function.__globals__
     names = {name: compilable(space[name]) for name in code.co_names if name in space}
     copy = FunctionType(code, {**space, **names}, function.__name__, function.__defaults__, function.__closure__)
-    copy.__module__ = function.__module__
+    copy.__module__ = module
     return copy
 
 
@@ -131,13 +143,17 @@ def _versions() -> tuple[str, ...]:
     return (numba.__version__, sys.version, Path(kernels.__file__).read_text(encoding="utf-8"))
 
 
+def _module_name(key: str) -> str:
+    return f"kvsweep_kernel_{key}"
+
+
 def _module(key: str, before: dict[str, Any], after: dict[str, Any]) -> ModuleType:
     """Return a copy of `kernels` under a name and a folder of its own, made by its `key`.
 
     Numba files a compiled function beside its source and finds it again by module name, so both carry the key:
     a changed dependency is a new key and cannot meet an old kernel, in this process or another.
     """
-    name = f"kvsweep_kernel_{key}"
+    name = _module_name(key)
     folder = cache_directory() / key
     source = Path(kernels.__file__).read_bytes()
     try:
@@ -178,9 +194,9 @@ def _register_context_methods() -> None:
 
 
 def _register(name: str, function: Callable[..., Any]) -> None:
-    # NamedUniTuple is the type of every named tuple of equal fields: a method must not share its name with a field. Numba compares the
-    # two signatures to the letter, which leaves no room for annotations.
+    # NamedUniTuple is the type of every named tuple of equal fields: a method must not share its name with a
+    # field. Numba compares the two signatures to the letter, which leaves no room for annotations.
     def overload(self, argument):  # type: ignore[no-untyped-def]
         return (lambda self, argument: function(self, argument)) if self.instance_class is Context else None
 
-    overload_method(types.NamedUniTuple, name, jit_options=_INLINE)(overload)
+    overload_method(types.NamedUniTuple, name, jit_options=_INLINE)(overload)  # type: ignore[call-arg]

@@ -1,7 +1,7 @@
 """The loops of the grid engine, as plain Python; `kvsweep.grid.jit` compiles a copy of this file for each policy.
 
-`decide` and `RECOMPUTES` are put into the copy's namespace before it runs. The file is also valid Python as it
-stands, which is how the tests run it uncompiled.
+`decide`, `RECOMPUTES` and `N_MODES` are put into the copy's namespace before it runs. The file is also valid
+Python as it stands, which is how the tests run it uncompiled.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from kvsweep.policies.context import Context
 
 decide: Callable[[Context], tuple[float, int]]
 RECOMPUTES: float
+N_MODES: int
 
 # One row is one point of all axes but request rate and latency target; its fields, in the order of Context.
 TOTAL, MISS, HIT, STORAGE, RECOMPUTE, VRAM_HIT, DRAM_HIT, DISK_HIT = range(8)
@@ -61,7 +62,7 @@ def fill_rows(
         rows[TOKEN_PAIR_SECONDS, row] = deployments[deployment, D_TOKEN_PAIR_SECONDS]
 
 
-def evaluate_rows(rows: Any, request_rate: Any, p95_seconds: Any, n_modes: int, out: Any) -> int:
+def evaluate_rows(rows: Any, request_rate: Any, p95_seconds: Any, out: Any) -> int:
     """Decide every cell of `rows` × `request_rate` × `p95_seconds`; return how many decisions were nonsense.
 
     Parameters
@@ -69,7 +70,6 @@ def evaluate_rows(rows: Any, request_rate: Any, p95_seconds: Any, n_modes: int, 
     rows : (field, row)
     request_rate : (rate,) [1/s]
     p95_seconds : (target,) [s]
-    n_modes : a decision mode must be in 0..n_modes - 1
     out : four arrays (row, rate, target): reassigned hit blocks [block], total time [s], SLO met, decision mode
     """
     reassigned_out, time_out, meets_out, mode_out = out
@@ -89,10 +89,10 @@ def evaluate_rows(rows: Any, request_rate: Any, p95_seconds: Any, n_modes: int, 
                 )  # fmt: skip
                 answer, mode = decide(ctx)
                 reassigned = ctx.clamp(answer)
-                allocation = ctx.allocation(reassigned)
-                nonsense += (answer != answer) | (mode < 0) | (mode >= n_modes)
+                total_time = ctx.total_seconds(reassigned)
+                nonsense += (answer != answer) | (mode < 0) | (mode >= N_MODES)
                 reassigned_out[row, i, j] = reassigned
-                time_out[row, i, j] = allocation.total_time
-                meets_out[row, i, j] = ctx.violation(allocation) == 0.0
+                time_out[row, i, j] = total_time
+                meets_out[row, i, j] = ctx.violation(total_time) == 0.0
                 mode_out[row, i, j] = mode
     return nonsense

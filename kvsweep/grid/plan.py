@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from kvsweep.catalog.load import Catalog, load
 from kvsweep.costs import placement as placements
 from kvsweep.costs.deployment import Deployment, deploy
-from kvsweep.costs.inputs import HARDWARE_FIELDS, MODEL_FIELDS, NUMBER_FIELDS, PART_FIELDS, WORKLOAD_FIELDS
+from kvsweep.costs.inputs import (
+    HARDWARE_FIELDS,
+    MODEL_FIELDS,
+    NUMBER_FIELDS,
+    PART_FIELDS,
+    SWEEP_DEFAULTS,
+    WORKLOAD_FIELDS,
+)
 from kvsweep.errors import InputError, PolicyError, shown, unknown_name
 from kvsweep.grid.axes import key_axis, number_axis, placement_axis, placement_weights
 from kvsweep.policies.registry import PolicySet, load_policies
@@ -27,14 +34,6 @@ DEPLOYMENT_AXES = (*PART_FIELDS, *HARDWARE_FIELDS, *MODEL_FIELDS)
 WORKLOAD_AXES = ("total_blocks", "placement", "hit_ratio", "miss_blocks", "request_rate", "p95_seconds")
 
 OPTIONS = ("policies", "policy_files", "hardware", "dtype", "squeeze")
-
-DEFAULTS: Mapping[str, Any] = {
-    "total_blocks": 10_000,
-    "placement": "disk",
-    "hit_ratio": "0:1:0.1",
-    "request_rate": "0.01:0.30:0.01",
-    "p95_seconds": "5:60:5",
-}
 
 MAX_DEPLOYMENTS = 1_000_000
 
@@ -51,6 +50,11 @@ class Plan:
     dtype: str = "f4"
     squeeze: bool = True
     given: frozenset[str] = field(default_factory=frozenset)
+    spell: Mapping[str, str] = field(default_factory=dict)
+
+    def called(self, option: str) -> str:
+        """Return `option` as messages name it."""
+        return self.spell.get(option, option)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -114,11 +118,11 @@ def make_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None
         raise InputError(
             f"{names['miss_blocks']}: give either {names['miss_blocks']} or {names['hit_ratio']}, not both"
         )
-    config = {**DEFAULTS, **given}
+    config = {**SWEEP_DEFAULTS, **given}
     if "miss_blocks" in given:
         del config["hit_ratio"]
 
-    catalog = load([Path(path) for path in _several(given.get("hardware", ()))])
+    catalog = load(_paths(given.get("hardware", ()), names["hardware"]), names["hardware"])
     policies = _policies(given, names)
     deployment_axes = _deployment_axes(given, names, catalog)
     deployments = _deployments(deployment_axes, catalog)
@@ -130,13 +134,15 @@ def make_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None
             f"{names['miss_blocks']}: {np.max(axes['miss_blocks']):g} is more than {names['total_blocks']} "
             f"{np.min(axes['total_blocks']):g}; allowed: 0 to the smallest total"
         )
-    dtype = config.get("dtype", "f4")
+    dtype, squeeze = config.get("dtype", "f4"), config.get("squeeze", True)
     if dtype not in ("f4", "f8"):
         raise InputError(f"{names['dtype']}: {shown(dtype)}; allowed: f4, f8")
+    if not isinstance(squeeze, bool):
+        raise InputError(f"{names['squeeze']}: {shown(squeeze)}; allowed: true, false")
     return Plan(
         axes=axes, deployments=deployments, policies=policies, catalog=catalog,
-        config=_resolved(config, policies), dtype=dtype, squeeze=bool(config.get("squeeze", True)),
-        given=frozenset(given),
+        config=_resolved(config, policies), dtype=dtype, squeeze=squeeze,
+        given=frozenset(given), spell=spell or {},
     )  # fmt: skip
 
 
@@ -146,7 +152,7 @@ def notes(plan: Plan) -> list[str]:
     if all(label == "disk" for label in plan.axes["placement"]):
         for name in ("dram", "dram_count", "dram_bandwidth", "dram_capacity", "hbm_capacity", "hbm_bandwidth"):
             if name in plan.given:
-                lines.append(f"{name} has no effect with placement disk")
+                lines.append(f"{plan.called(name)} has no effect with placement disk")
     unfit = [deployment for deployment in plan.deployments if not deployment.weights_fit]
     if unfit:
         which = f"{len(unfit)} of {len(plan.deployments)} deployments"
@@ -175,18 +181,22 @@ def _overflows(plan: Plan) -> bool:
     return False
 
 
-def _several(value: Any) -> list[Any]:
-    return [value] if isinstance(value, str | os.PathLike) else list(value)
+def _paths(value: Any, what: str) -> list[Path]:
+    """Return one path or several as a list."""
+    paths = [value] if isinstance(value, str | os.PathLike) else value
+    if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise InputError(f"{what}: {shown(value)} is no path; allowed: a path or a list of paths")
+    return [Path(path) for path in paths]
 
 
 def _policies(given: Mapping[str, Any], names: Mapping[str, str]) -> PolicySet:
-    files = _several(given.get("policy_files", ()))
+    files = _paths(given.get("policy_files", ()), names["policy_files"])
     for file in files:
-        if not Path(file).is_file():
+        if not file.is_file():
             raise InputError(f"{names['policy_files']}: {file}: no such file")
     policies = load_policies(files)
     if "policies" in given:
-        policies = policies.select(_several(given["policies"]), names["policies"])
+        policies = policies.select(key_axis(given["policies"], names["policies"]), names["policies"])
     if not policies:
         raise PolicyError(f"{names['policies']}: no policy is left to evaluate: {'; '.join(policies.problems)}")
     return policies
@@ -234,5 +244,5 @@ def _resolved(config: Mapping[str, Any], policies: PolicySet) -> dict[str, Any]:
             return [plain(item) for item in value]
         return value
 
-    ordered = [name for name in (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS) if name in config]
-    return {name: plain(config[name]) for name in ordered} | {"policies": list(policies)}
+    config = {**config, "policies": list(policies)}
+    return {name: plain(config[name]) for name in (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS) if name in config}

@@ -7,31 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.errors import InputError, shown, unknown_name
+from kvsweep.errors import unknown_name
+from kvsweep.grid.axes import key_axis
 from kvsweep.grid.evaluate import Announce, Evaluator, Progress, Slab, require_memory, run_slabs
 from kvsweep.grid.plan import Plan
 from kvsweep.policies.registry import PolicySet
-from kvsweep.results.analysis import simplest_first
+from kvsweep.results.names import REDUCTIONS
+from kvsweep.results.ranking import simplest_first
 
-REDUCTIONS: Mapping[str, str] = {
-    "success_rate": "success_rate",
-    "sufficient": "sufficient_share",
-    "total_time_mean": "total_time_mean",
-    "total_time_min": "total_time_min",
-    "total_time_max": "total_time_max",
-    "reassigned_hit_blocks_mean": "reassigned_hit_blocks_mean",
-}
-"""Reductions by the name users ask for, with the variable that holds each."""
-
-DEFAULT_OVER = ("request_rate", "p95_seconds")
-
-_COMBINE = {"total_time_min": np.minimum, "total_time_max": np.maximum}
+_COMBINE: Mapping[str, np.ufunc] = {"total_time_min": np.minimum, "total_time_max": np.maximum}
 _START = {"total_time_min": math.inf, "total_time_max": -math.inf}
 
 
@@ -44,12 +34,11 @@ def reduce_grid(
     announce: Announce = lambda line: None,
 ) -> tuple[PolicySet, dict[str, tuple[Sequence[str], Any]], list[str], tuple[str, ...]]:
     """Return (policies, variables, dims kept, problems) of the named reductions over the dims `over`."""
-    names = _names(reduce)
-    kept = [dim for dim in plan.axes if dim not in _dims(over, plan)]
+    names, kept = check_reduction(plan, reduce, over)
     # Reduced values are summed in float64 whatever a stored grid would use.
     plan = dataclasses.replace(plan, dtype="f8")
     kept_shape = tuple(len(plan.axes[dim]) for dim in kept)
-    require_memory(8 * math.prod(kept_shape) * len(plan.policies) * len(names), f"keeping {', '.join(kept)}")
+    require_memory(kept_bytes(plan, names, kept), f"keeping {', '.join(kept)}")
     evaluator = Evaluator(plan, announce)
     totals = {name: np.full((len(evaluator.policies), math.prod(kept_shape)), _START.get(name, 0.0)) for name in names}
     strides = _strides(plan, kept)
@@ -59,7 +48,8 @@ def reduce_grid(
 
     for target, values in run_slabs(plan, work, threads, progress):
         for name in names:
-            _COMBINE.get(name, np.add).at(totals[name], (slice(None), target), values[name])
+            for total, value in zip(totals[name], values[name], strict=True):
+                _COMBINE.get(name, np.add).at(total, target, value)
     count = plan.n_points / math.prod(kept_shape)
     variables: dict[str, tuple[Sequence[str], Any]] = {}
     for name, values in totals.items():
@@ -69,24 +59,24 @@ def reduce_grid(
     return evaluator.policies, variables, kept, evaluator.problems
 
 
-def _names(reduce: str | Sequence[str]) -> list[str]:
-    names = [name.strip() for name in reduce.split(",")] if isinstance(reduce, str) else list(reduce)
+def check_reduction(plan: Plan, reduce: str | Sequence[str], over: str | Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return (names of the reductions, dims kept); raises InputError for one that does not exist."""
+    names = _listed(reduce, REDUCTIONS, plan.called("reduce"))
+    reduced = _listed(over, plan.axes, plan.called("reduce_over"))
+    return names, [dim for dim in plan.axes if dim not in reduced]
+
+
+def kept_bytes(plan: Plan, names: Sequence[str], kept: Sequence[str]) -> float:
+    """Return the memory [byte] of the reductions `names` on the dims `kept`."""
+    return 8.0 * math.prod(len(plan.axes[dim]) for dim in kept) * len(plan.policies) * len(names)
+
+
+def _listed(value: str | Sequence[str], allowed: Iterable[str], what: str) -> list[str]:
+    names = key_axis(value, what)
     for name in names:
-        if name not in REDUCTIONS:
-            raise unknown_name("reduce", name, REDUCTIONS)
-    if not names:
-        raise InputError(f"reduce: nothing named; choose from {', '.join(REDUCTIONS)}")
-    return list(dict.fromkeys(names))
-
-
-def _dims(over: str | Sequence[str], plan: Plan) -> list[str]:
-    dims = [dim.strip() for dim in over.split(",")] if isinstance(over, str) else list(over)
-    for dim in dims:
-        if dim not in plan.axes:
-            raise unknown_name("reduce_over", dim, plan.axes)
-    if not dims:
-        raise InputError(f"reduce_over: {shown(over)} names no dim; choose from {', '.join(plan.axes)}")
-    return dims
+        if name not in allowed:
+            raise unknown_name(what, name, allowed)
+    return names
 
 
 def _strides(plan: Plan, kept: Sequence[str]) -> tuple[int, ...]:

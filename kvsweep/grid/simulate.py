@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvsweep.costs.deployment import Deployment
+from kvsweep.costs.inputs import SIMULATE_DEFAULTS
 from kvsweep.costs.placement import TIERS, hit_percent, miss_blocks, tier_utilization
 from kvsweep.costs.request import request_context
 from kvsweep.errors import InputError, PolicyError
@@ -15,10 +16,6 @@ from kvsweep.grid.plan import Plan, make_plan, notes
 from kvsweep.policies.context import SIDES
 from kvsweep.policies.outcome import Outcome, outcome
 from kvsweep.policies.registry import Policy, PolicySet
-
-DEFAULTS: Mapping[str, Any] = {
-    "total_blocks": 50_000, "miss_blocks": 0, "placement": "disk", "request_rate": 1.0, "p95_seconds": 1.0,
-}  # fmt: skip
 
 _SEVERAL = ("total_blocks", "miss_blocks", "hit_ratio")
 
@@ -47,12 +44,13 @@ def simulate(**options: Any) -> dict[str, Any]:
 def simulation_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None) -> Plan:
     """Return the checked plan of a simulation; `spell` as in `make_plan`."""
     given = {name: value for name, value in options.items() if value is not None}
-    defaults = {name: value for name, value in DEFAULTS.items() if name != "miss_blocks" or "hit_ratio" not in given}
+    dropped = "miss_blocks" if "hit_ratio" in given else None
+    defaults = {name: value for name, value in SIMULATE_DEFAULTS.items() if name != dropped}
     plan = make_plan(defaults | given, spell)
     for name, points in plan.axes.items():
         if len(points) > 1 and name not in _SEVERAL:
-            option = (spell or {}).get(name, name)
-            raise InputError(f"{option}: {len(points)} points; allowed: one (only {', '.join(_SEVERAL)} take several)")
+            several = ", ".join(plan.called(option) for option in _SEVERAL)
+            raise InputError(f"{plan.called(name)}: {len(points)} points; allowed: one (only {several} take several)")
     return plan
 
 
@@ -62,7 +60,7 @@ def simulate_plan(plan: Plan) -> dict[str, Any]:
     A policy that fails on any row is left out of all and named in ``warnings``.
     """
     deployment = plan.deployments[0]
-    policies, problems = plan.policies, [*plan.policies.problems]
+    policies = plan.policies
     requests = [(float(total), missing) for total in plan.numbers("total_blocks") for missing in _missing(plan, total)]
     rows = [_Row(plan, deployment, request) for request in requests]
     for policy in plan.policies.values():
@@ -70,10 +68,7 @@ def simulate_plan(plan: Plan) -> dict[str, Any]:
             for row in rows:
                 row.decide(policy)
         except PolicyError as error:
-            problems.append(f"left out: {error}")
-            policies = policies.select([name for name in policies if name != policy.name], "policies")
-    if not policies:
-        raise PolicyError(f"no policy can be evaluated: {'; '.join(problems)}")
+            policies = policies.without(policy.name, str(error))
     results = [row.as_dict(policies) for row in rows]
     return {
         "hardware": _hardware(deployment),
@@ -82,7 +77,7 @@ def simulate_plan(plan: Plan) -> dict[str, Any]:
         "slo_summary": {
             name: "pass" if all(row[name]["meets_slo"] for row in results) else "fail" for name in policies
         },
-        "warnings": [*problems, *notes(plan)],
+        "warnings": [*policies.problems, *notes(plan)],
     }
 
 

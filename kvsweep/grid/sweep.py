@@ -9,12 +9,13 @@ import numpy as np
 
 from kvsweep.costs.deployment import Deployment
 from kvsweep.costs.placement import TIERS, hit_percent
-from kvsweep.errors import InputError
-from kvsweep.grid.evaluate import Announce, Progress, evaluate_grid
+from kvsweep.errors import InputError, shown
+from kvsweep.grid.evaluate import Announce, Progress, deciding, evaluate_grid
 from kvsweep.grid.plan import Plan, make_plan, notes
-from kvsweep.grid.reduce import DEFAULT_OVER, reduce_grid
+from kvsweep.grid.reduce import check_reduction, reduce_grid
 from kvsweep.policies.registry import PolicySet
 from kvsweep.results.dataset import sweep_dataset, text_array, timestamp
+from kvsweep.results.names import REDUCED_OVER
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -25,7 +26,7 @@ Coords = dict[str, tuple[Sequence[str], Any]]
 def sweep(
     *,
     reduce: str | Sequence[str] | None = None,
-    reduce_over: str | Sequence[str] = DEFAULT_OVER,
+    reduce_over: str | Sequence[str] = REDUCED_OVER,
     threads: int | None = None,
     progress: Progress | None = None,
     announce: Announce = lambda line: None,
@@ -35,7 +36,7 @@ def sweep(
 
     Parameters
     ----------
-    reduce : names of `kvsweep.grid.reduce.REDUCTIONS`
+    reduce : names of `kvsweep.results.names.REDUCTIONS`
         Stream these reductions instead of storing the grid, which may then be far larger than memory.
     reduce_over : dims
         Dims the reductions run over.
@@ -62,17 +63,27 @@ def sweep(
 def run_plan(
     plan: Plan,
     reduce: str | Sequence[str] | None = None,
-    reduce_over: str | Sequence[str] = DEFAULT_OVER,
+    reduce_over: str | Sequence[str] = REDUCED_OVER,
     threads: int | None = None,
     progress: Progress | None = None,
     announce: Announce = lambda line: None,
 ) -> xr.Dataset:
     """Return the Dataset of a plan, see `sweep`."""
-    if threads is not None and not 1 <= threads <= 1024:
-        raise InputError(f"threads: {threads}; allowed: 1 to 1024")
-    if reduce is not None:
-        return _reduced(plan, reduce, reduce_over, (threads, progress, announce))
-    policies, arrays, problems = evaluate_grid(plan, threads, progress, announce)
+    check_threads(plan, threads)
+    run = (threads, progress, announce)
+    if reduce is None:
+        return deciding(plan, announce, lambda sound: _stored(sound, run))
+    return deciding(plan, announce, lambda sound: _reduced(sound, reduce, reduce_over, run))
+
+
+def check_threads(plan: Plan, threads: Any) -> None:
+    """Raise InputError unless `threads` is None or a number of cores."""
+    if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= 1024):
+        raise InputError(f"{plan.called('threads')}: {shown(threads)}; allowed: a whole number 1 to 1024")
+
+
+def _stored(plan: Plan, run: tuple[Any, Any, Any]) -> xr.Dataset:
+    policies, arrays, problems = evaluate_grid(plan, *run)
     dims = ("policy", *plan.axes)
     _globalize_modes(arrays["decision_mode"], policies)
     variables = {
@@ -99,7 +110,8 @@ def _reduced(plan: Plan, reduce: Any, reduce_over: Any, run: tuple[Any, Any, Any
     coords = {name: coord for name, coord in _coords(plan, policies).items() if set(coord[0]) <= {"policy", *kept}}
     over = [dim for dim in plan.axes if dim not in kept]
     lengths = ", ".join(f"{dim} ({len(plan.axes[dim])})" for dim in over)
-    attrs = _attrs(plan, problems, "reduction") | {"kvsweep_reduced_over": lengths}
+    config = {**plan.config, "reduce": check_reduction(plan, reduce, reduce_over)[0], "reduce_over": over}
+    attrs = _attrs(plan, problems, "reduction") | {"kvsweep_reduced_over": lengths, "kvsweep_config": config}
     return sweep_dataset(variables, coords, attrs, plan.squeeze)
 
 
@@ -166,10 +178,9 @@ def _deployment_coords(plan: Plan) -> Coords:
     grid = grid.reshape(shape)
 
     def along(wanted: set[str]) -> tuple[tuple[str, ...], list[Deployment], tuple[int, ...]]:
-        index = tuple(slice(None) if name in wanted else 0 for name in names)
-        part = grid[index]
+        part = grid[tuple(slice(None) if name in wanted else slice(1) for name in names)]
         dims = tuple(name for name in names if name in wanted)
-        return dims, (list(part.ravel()) if dims else [part]), tuple(len(plan.axes[dim]) for dim in dims)
+        return dims, list(part.ravel()), tuple(len(plan.axes[dim]) for dim in dims)
 
     coords: Coords = {}
     for name, depends in _DEPENDS.items():

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -90,6 +91,14 @@ class PolicySet(Mapping[str, Policy]):
                 raise unknown_name(what, name, self._policies)
         return PolicySet((self._policies[name] for name in dict.fromkeys(wanted)), self.problems)
 
+    def without(self, name: str, problem: str) -> PolicySet:
+        """Return the policies but `name`, which is left out for `problem`; raises PolicyError when none is left."""
+        rest = [policy for policy in self._policies.values() if policy.name != name]
+        problems = (*self.problems, f"left out: {problem}")
+        if not rest:
+            raise PolicyError(f"no policy can be evaluated: {'; '.join(problems)}")
+        return PolicySet(rest, problems)
+
 
 def load_policies(files: Iterable[str | Path] = ()) -> PolicySet:
     """Return every policy: built in, then of `files`, then of installed packages.
@@ -119,12 +128,12 @@ def _sources(files: Iterable[str | Path]) -> Iterator[tuple[str, Callable[[], Mo
     for module in pkgutil.iter_modules(package.__path__):
         if module.name not in _HELPER_MODULES:
             name = f"kvsweep.policies.{module.name}"
-            yield f"built in {module.name}", lambda name=name: importlib.import_module(name)
+            yield f"built in {module.name}", partial(importlib.import_module, name)
     for file in files:
         path = Path(file)
-        yield f"policy file {path}", lambda path=path: _load_file(path)
+        yield f"policy file {path}", partial(_load_file, path)
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
-        yield f"entry point {point.name} = {point.value}", lambda point=point: _load_entry_point(point)
+        yield f"entry point {point.name} = {point.value}", partial(_load_entry_point, point)
 
 
 def _load_entry_point(point: EntryPoint) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Results as people look at them: one self-contained HTML file."""
+"""What people look at: reports and figures made from results and costs."""
 
 from __future__ import annotations
 

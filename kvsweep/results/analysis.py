@@ -9,6 +9,7 @@ import xarray as xr
 
 from kvsweep.errors import InputError, unknown_name
 from kvsweep.results.names import attributes
+from kvsweep.results.ranking import simplest_first
 
 VERDICTS = ("fail", "throughput_only", "latency_only", "pass")
 """States of a point against its SLO, in the order of their codes."""
@@ -21,7 +22,9 @@ def hit_blocks(ds: xr.Dataset) -> xr.DataArray:
 
 def storage_time(ds: xr.Dataset) -> xr.DataArray:
     """Return the restore time [s] of each policy, by the side of the prefix it recomputes."""
-    times = [_storage_time_of(ds.sel(policy=name)) for name in ds["policy"].values]
+    if "policy" not in ds.dims:
+        return _named("storage_time", _storage_time_of(ds), ds)
+    times = [_storage_time_of(ds.isel(policy=index)) for index in range(ds.sizes["policy"])]
     return _named("storage_time", xr.concat(times, dim=ds["policy"], coords="minimal", compat="override"), ds)
 
 
@@ -70,7 +73,8 @@ def slo_margin(ds: xr.Dataset) -> xr.DataArray:
 
 def max_violation(ds: xr.Dataset) -> xr.DataArray:
     """Return the largest excess [1] over the three limits; 0 wherever the stored verdict is a pass."""
-    worst = np.maximum(latency_ratio(ds), _throughput_ratio(ds)) - 1.0
+    latency, throughput = latency_ratio(ds), _throughput_ratio(ds)
+    worst = latency.where(latency >= throughput, throughput) - 1.0
     return _named("max_violation", xr.where(ds["meets_slo"] == 1, 0.0, worst.clip(min=0.0)), ds)
 
 
@@ -88,7 +92,8 @@ def verdict(ds: xr.Dataset) -> xr.DataArray:
 
 
 def _throughput_ratio(ds: xr.Dataset) -> xr.DataArray:
-    return np.maximum(gpu_utilization(ds), storage_utilization(ds))  # type: ignore[no-any-return]
+    gpu, storage = gpu_utilization(ds), storage_utilization(ds)
+    return gpu.where(gpu >= storage, storage)
 
 
 def success_rate(ds: xr.Dataset, over: Iterable[Hashable]) -> xr.DataArray:
@@ -111,12 +116,6 @@ def sufficient(ds: xr.Dataset) -> xr.DataArray:
         index = xr.where(ds["meets_slo"].isel(policy=policy, drop=True) == 1, np.int16(policy), index)
     names = [str(name) for name in ds["policy"].values]
     return _flags(_named("sufficient", index, ds), range(-1, len(names)), ("none", *names))
-
-
-def simplest_first(modes: Iterable[float], order: Iterable[float]) -> list[int]:
-    """Return policy indices from the simplest to the most elaborate: fewest decision modes, then display order."""
-    ranks = list(zip(modes, order, strict=True))
-    return sorted(range(len(ranks)), key=lambda index: ranks[index])
 
 
 def speedup(ds: xr.Dataset, faster: str, slower: str) -> xr.DataArray:

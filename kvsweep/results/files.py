@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvsweep.errors import InputError, ResultError
+from kvsweep.errors import InputError, ResultError, shown
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -24,20 +24,24 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises ResultError naming the file when the disk refuses it.
     """
+    temporary: Path | None = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise InputError(f"--output: cannot write {path}: {error.strerror or error}") from error
-    temporary = Path(name)
-    try:
+        temporary = _temporary(path)
         yield temporary
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # netCDF4 reports a full disk as RuntimeError
         raise ResultError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    """Return a fresh empty file beside `path`, on the same disk, so that it can be renamed to it."""
+    handle, name = tempfile.mkstemp(prefix=".kvsweep-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    return Path(name)
 
 
 def _umask() -> int:
@@ -48,14 +52,17 @@ def _umask() -> int:
 
 def check_writable(path: Path, force: bool, option: str = "--output") -> None:
     """Refuse `path` early, before any work: it exists and `force` is off, or its folder cannot be written."""
-    if path.is_dir():
-        raise InputError(f"{option}: {path} is a folder; allowed: a file name")
-    if path.exists() and not force:
-        raise InputError(f"{option}: {path} exists; give another name, or --force to overwrite it")
-    if not path.parent.is_dir():
-        raise InputError(f"{option}: the folder {path.parent} does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{option}: the folder {path.parent} cannot be written")
+    try:
+        if path.is_dir():
+            raise InputError(f"{option}: {path} is a folder; allowed: a file name")
+        if path.exists() and not force:
+            raise InputError(f"{option}: {path} exists; give another name, or --force to overwrite it")
+        if not path.parent.is_dir():
+            raise InputError(f"{option}: the folder {path.parent} does not exist")
+        # Only trying tells: root passes every access check, even on a disk that is mounted read-only.
+        _temporary(path).unlink()
+    except OSError as error:
+        raise InputError(f"{option}: cannot write {shown(str(path))}: {error.strerror or error}") from error
 
 
 def write_netcdf(dataset: xr.Dataset, path: Path) -> None:

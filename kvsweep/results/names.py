@@ -86,6 +86,20 @@ NAMES: Mapping[str, Name] = {
 }
 
 
+REDUCTIONS: Mapping[str, str] = {
+    "success_rate": "success_rate",
+    "sufficient": "sufficient_share",
+    "total_time_mean": "total_time_mean",
+    "total_time_min": "total_time_min",
+    "total_time_max": "total_time_max",
+    "reassigned_hit_blocks_mean": "reassigned_hit_blocks_mean",
+}
+"""Reductions of a sweep by the name users ask for, with the variable that holds each."""
+
+REDUCED_OVER = ("request_rate", "p95_seconds")
+"""Dims a reduction runs over unless told otherwise."""
+
+
 def attributes(name: str) -> dict[str, str]:
     """Return the ``units`` and ``long_name`` attributes of a variable or coordinate."""
     known = NAMES[name]

@@ -1,0 +1,38 @@
+# Two commands do everything: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OUT := out
+
+.PHONY: demo test bench check figures clean
+
+demo: $(VENV)/.installed
+	@mkdir -p $(OUT)
+	$(BIN)/kvsweep sweep --stack h200 --p95-seconds 5:60:n100 --request-rate 0.01:0.30:n100 --hit-ratio 0:1:0.01 \
+	    --output $(OUT)/demo.nc --force --summary
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.run $(AREAS)
+	$(BIN)/python -m benchmarks.readme
+
+check: $(VENV)/.installed-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(VENV)/.installed: setup.cfg pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvsweep needs Python 3.11 or later")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+$(VENV)/.installed-check: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[test,check]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(OUT) build dist *.egg-info

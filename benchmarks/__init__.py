@@ -1,0 +1,1 @@
+"""Every performance figure of the project, each beside its baseline in the same run."""

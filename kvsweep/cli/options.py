@@ -1,0 +1,133 @@
+"""Options that `simulate` and `sweep` share, made from the tables of the model's inputs.
+
+Values reach the engine as the text the user typed; it reads axes and units, and knows what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from kvsweep.catalog.load import ENVIRONMENT, load
+from kvsweep.cli.output import FORMATS
+from kvsweep.costs.deployment import DEFAULT_MODEL, DEFAULT_STACK
+from kvsweep.costs.inputs import NUMBER_FIELDS, PART_FIELDS, Field
+from kvsweep.errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+POLICY_FILES = "KVSWEEP_POLICY_FILE"
+"""Environment variable with policy files, separated as in PATH."""
+
+NUMBERS_HELP = "Numbers are in base units or carry a suffix: 64GB/s, 80GB, 312TFLOP/s, 500ms, 30/min, 50%."
+AXES_HELP = "a,b,c or start:stop:step (stop included), start:stop:nN (N points), log:start:stop:nN"
+
+
+def dashed(name: str) -> str:
+    """Return the option that sets the input `name`."""
+    return f"--{name.removesuffix('s') if name == 'policy_files' else name}".replace("_", "-")
+
+
+def model_options(defaults: Mapping[str, Any]) -> Callable[[F], F]:
+    """Return the decorator that adds an option for every input of the model; `defaults` are those of the workload."""
+    shown_defaults = {"stack": DEFAULT_STACK, **DEFAULT_MODEL, **defaults}
+
+    def decorate(command: F) -> F:
+        parts = [_part(name, kind, shown_defaults.get(name)) for name, kind in PART_FIELDS.items()]
+        numbers = [_number(field, shown_defaults.get(field.name)) for field in NUMBER_FIELDS.values()]
+        for option in reversed([*parts, *numbers, *_settings(shown_defaults["placement"])]):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def output_options(suffixes: Sequence[str], what: str) -> Callable[[F], F]:
+    """Return the decorator that adds the options for where `what` goes; files are of one of `suffixes`."""
+
+    def suffixed(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+        if path is not None and path.suffix not in suffixes:
+            raise InputError(f"--output: {path} has no known suffix; allowed: {', '.join(suffixes)}")
+        return path
+
+    options = (
+        click.option(
+            "--output", "-o", type=click.Path(path_type=Path), metavar="FILE", callback=suffixed,
+            help=f"Save {what} in FILE, whose suffix ({', '.join(suffixes)}) says how.",
+        ),
+        click.option("--force", is_flag=True, help="Overwrite FILE."),
+        click.option(
+            "--format", "output_format", type=click.Choice(FORMATS), show_default=FORMATS[0],
+            help="Form of what is printed on stdout.",
+        ),
+        click.option("--quiet", "-q", is_flag=True, help="Print no notes and no progress on stderr."),
+    )  # fmt: skip
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given; a repeatable one that was not is absent, too."""
+    return {name: value for name, value in options.items() if value is not None and value != ()}
+
+
+def say(line: str) -> None:
+    """Print `line` on stderr, which keeps stdout for the result."""
+    click.echo(line, err=True)
+
+
+def _settings(placement: str) -> Sequence[Callable[[F], F]]:
+    """Return the options that are neither a catalog key nor a number."""
+    path = click.Path(path_type=Path)
+    return (
+        click.option(
+            "--placement", multiple=True, metavar="WHERE", show_default=placement,
+            help="Where the cached blocks live: disk, auto (fastest tier first), manual:V,D,K (shares of VRAM, DRAM, "
+            "disk) or simplex:n (all shares in steps of 1/n); repeatable.",
+        ),
+        click.option("--policies", metavar="IDS", help="Only these policies, as in a,b; all by default."),
+        click.option(
+            "--policy-file", "policy_files", type=path, multiple=True, metavar="FILE", envvar=POLICY_FILES,
+            show_envvar=True, help="Python file with a policy of your own; repeatable.",
+        ),
+        click.option(
+            "--hardware", type=path, multiple=True, metavar="DIR",
+            help="Directory of catalog files laid over the built-in ones; repeatable, later ones win. "
+            f"{ENVIRONMENT} may name more, which come first.",
+        ),
+    )  # fmt: skip
+
+
+def _part(name: str, kind: str, default: Any) -> Callable[[F], F]:
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        return [key for key in load().entries(kind) if key.startswith(incomplete)]
+
+    what = {"stack": "Preset of parts", "gpu": "GPU", "dram": "DRAM"}.get(name, name.capitalize())
+    override = "" if name in ("stack", "model") else "; overrides the stack's"
+    return click.option(
+        dashed(name), name, metavar="KEY", shell_complete=complete, show_default=_readable(default),
+        help=f"{what}, a key of `kvsweep catalog {kind}`{override}.",
+    )  # fmt: skip
+
+
+def _number(field: Field, default: Any) -> Callable[[F], F]:
+    unit = "" if field.unit == "1" else f" [{field.unit}]"
+    return click.option(
+        dashed(field.name), field.name, metavar="NUMBER", show_default=_readable(default),
+        help=f"{field.doc[0].upper()}{field.doc[1:]}{unit}.",
+    )  # fmt: skip
+
+
+def _readable(default: Any) -> str | bool:
+    """Return a default as help shows it; False where there is none."""
+    if default is None:
+        return False
+    return default if isinstance(default, str) else f"{default:g}"

@@ -1,0 +1,115 @@
+"""Printing of results: aligned tables with units in the header, standard JSON, and CSV with one header.
+
+Numbers that JSON cannot hold (not a number, infinite) are null there, an empty cell in CSV and a dash in tables.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+import click
+
+FORMATS = ("table", "json", "csv")
+"""Choices of --format."""
+TABLE_WIDTH = 120
+"""Widest table [columns]; text is shortened to stay within it."""
+
+_GAP = "  "
+_NOTHING = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: its header with the unit, and what of a row it shows in that unit."""
+
+    header: str
+    value: Callable[[Any], object]
+
+
+def print_table(rows: Iterable[Any], columns: Sequence[Column]) -> None:
+    """Print `rows` under `columns` to stdout: text to the left, numbers to the right with four digits."""
+    values = [[column.value(row) for column in columns] for row in rows]
+    right = [any(_is_number(line[i]) for line in values) for i in range(len(columns))]
+    cells = [[column.header for column in columns], *([_cell(value) for value in line] for line in values)]
+    widths = _fitted([max(len(line[i]) for line in cells) for i in range(len(columns))], right)
+    for line in cells:
+        parts = (_padded(cell, width, number) for cell, width, number in zip(line, widths, right, strict=True))
+        click.echo(_GAP.join(parts).rstrip())
+
+
+def to_json(obj: object) -> str:
+    """Return `obj` (dataclasses, mappings, sequences, scalars) as standard JSON, indented."""
+    return json.dumps(_standard(obj), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def to_csv(rows: Iterable[object]) -> str:
+    """Return `rows` (dataclasses or mappings) as CSV with the fields of all of them; groups become ``group.field``."""
+    flat = [_flattened(_standard(row)) for row in rows]
+    names = list(dict.fromkeys(name for line in flat for name in line))
+    groups = {name.rpartition(".")[0] for name in names}
+    text = io.StringIO()
+    # A group that is null in one row and stated in another has its columns already.
+    header = [name for name in names if name not in groups]
+    writer = csv.DictWriter(text, header, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue().rstrip("\n")
+
+
+def _fitted(widths: list[int], fixed: Sequence[bool]) -> list[int]:
+    """Return `widths` with the widest text columns narrowed until the table is at most TABLE_WIDTH wide.
+
+    The first column stays whole: it holds what the user types back.
+    """
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - TABLE_WIDTH
+    free = [i for i in range(1, len(widths)) if not fixed[i]]
+    while excess > 0 and free:
+        widest = max(free, key=lambda i: widths[i])
+        widths[widest] -= 1
+        excess -= 1
+    return widths
+
+
+def _padded(cell: str, width: int, number: bool) -> str:
+    if len(cell) > width:
+        return cell[: width - 1] + "…"
+    return cell.rjust(width) if number else cell.ljust(width)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(value: object) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return _NOTHING
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return str(value)
+
+
+def _standard(value: object) -> Any:
+    """Return `value` made of what JSON knows."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(name): _standard(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_standard(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _flattened(row: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            flat |= _flattened(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = json.dumps(value) if isinstance(value, list | bool) else value
+    return flat

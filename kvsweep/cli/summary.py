@@ -1,0 +1,104 @@
+"""The summary of a sweep as `kvsweep sweep` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.results.names import NAMES
+from kvsweep.results.summary import Summary, summarize
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from kvsweep.grid.plan import Plan
+
+MEANING = "the answer comes within the latency target while GPU and storage keep up with the request rate"
+
+
+def print_summary(ds: xr.Dataset, plan: Plan, form: str) -> None:
+    """Print how often each policy of a sweep or reduction meets the SLO, as ``table``, ``json`` or ``csv``."""
+    summaries = summarize(ds)
+    ratios = [float(ratio) for ratio in plan.axes["hit_ratio"]] if "hit_ratio" in plan.axes else []
+    if form == "json":
+        policies = {name: _record(summary) for name, summary in summaries.items()}
+        click.echo(to_json({"points": plan.n_points, "policies": policies}))
+    elif form == "csv":
+        click.echo(to_csv(_rows(summaries, ratios)))
+    else:
+        _print_table(summaries, plan, ratios)
+
+
+def _record(summary: Summary) -> dict[str, Any]:
+    """Return the JSON of a policy: rates 0..1, by hit ratio in the order of that axis."""
+    return {
+        "success_rate": summary.success_rate,
+        "success_rate_by_hit_ratio": summary.success_rate_by_hit_ratio,
+        "sufficient_share": summary.sufficient_share,
+        **summary.reductions,
+    }
+
+
+def _rows(summaries: Mapping[str, Summary], ratios: Sequence[float]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the CSV: a policy overall (no hit ratio), then at each hit ratio."""
+    for name, summary in summaries.items():
+        overall = _record(summary)
+        by_ratio = overall.pop("success_rate_by_hit_ratio") or ()
+        yield {"policy": name, "hit_ratio": None, **overall}
+        for ratio, rate in zip(ratios, by_ratio, strict=False):
+            yield {"policy": name, "hit_ratio": ratio, "success_rate": rate}
+
+
+def _print_table(summaries: Mapping[str, Summary], plan: Plan, ratios: Sequence[float]) -> None:
+    click.echo(f"{plan.n_points} points x {len(summaries)} policies, a point being one request on one deployment:")
+    for name, points in plan.axes.items():
+        click.echo(f"  {name:<16}{_extent(points)}")
+    click.echo()
+    print_table(summaries.items(), [Column("policy", lambda item: item[0]), *_columns(summaries, ratios)])
+    click.echo()
+    for line in _conclusions(summaries):
+        click.echo(line)
+
+
+def _extent(points: Any) -> str:
+    shown = [point if isinstance(point, str) else f"{point:g}" for point in (points[0], points[-1])]
+    return shown[0] if len(points) == 1 else f"{shown[0]} to {shown[1]} ({len(points)})"
+
+
+def _columns(summaries: Mapping[str, Summary], ratios: Sequence[float]) -> Iterator[Column]:
+    """Yield the columns there is something to show in."""
+    first = next(iter(summaries.values()))
+    if first.success_rate is not None:
+        yield Column("meets SLO [%]", lambda item: 100.0 * item[1].success_rate)
+    if first.success_rate_by_hit_ratio is not None and len(ratios) > 1:
+        yield Column("at best", lambda item: _extreme(item[1].success_rate_by_hit_ratio, ratios, max))
+        yield Column("at worst", lambda item: _extreme(item[1].success_rate_by_hit_ratio, ratios, min))
+    if first.sufficient_share is not None:
+        yield Column("simplest that does [%]", lambda item: 100.0 * item[1].sufficient_share)
+    for name in first.reductions:
+        header = f"{name} [{NAMES[name].units}]"
+        yield Column(header, lambda item, name=name: item[1].reductions[name])  # type: ignore[misc]
+
+
+def _extreme(rates: Sequence[float], ratios: Sequence[float], choose: Any) -> str:
+    """Return the best or worst success rate and the first hit ratio it is reached at."""
+    rate = choose(rates)
+    return f"{100.0 * rate:.3g} % (hit ratio {ratios[rates.index(rate)]:g})"
+
+
+def _conclusions(summaries: Mapping[str, Summary]) -> Iterator[str]:
+    """Yield in plain words which policy passes most, and how often none does."""
+    rates = {name: summary.success_rate for name, summary in summaries.items() if summary.success_rate is not None}
+    best = max(rates.values(), default=None)
+    if best is not None:
+        names = [name for name, rate in rates.items() if rate == best]
+        verb = "meets" if len(names) == 1 else "meet"
+        often = "most often" if len(rates) > len(names) else "equally often"
+        yield f"{' and '.join(names)} {verb} the SLO {often}, at {100.0 * best:.3g} % of the points:"
+        yield f"there {MEANING}."
+    shares = [summary.sufficient_share for summary in summaries.values() if summary.sufficient_share is not None]
+    if shares:
+        yield f"At {100.0 * (1.0 - min(1.0, sum(shares))):.3g} % of the points no policy does."

@@ -1,0 +1,53 @@
+"""Quantities as users type and read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvsweep.errors import InputError, unknown_name
+from kvsweep.units import SUFFIXES, format_quantity, parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("64 GB/s", "byte/s", 6.4e10), ("2MiB", "byte", 2.0 * 2**20), ("1.5e3", "byte", 1500.0), (".5", "1", 0.5),
+        ("50%", "1", 0.5), ("10ms", "s", 0.01), ("2 min", "s", 120.0), ("6/min", "1/s", 0.1), ("-3", "s", -3.0),
+        ("inf", "byte", math.inf),
+    ],
+)  # fmt: skip
+def test_reading(text: str, unit: str, value: float) -> None:
+    assert parse_quantity(text, unit, "--x") == value
+
+
+@pytest.mark.parametrize("text", ["", "fast", "1 GB", "1 2", "0x10", "1e", "--1", "1_000"])
+def test_what_is_no_quantity_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InputError, match="^--p95-seconds: .* is not a number"):
+        parse_quantity(text, "s", "--p95-seconds")
+
+
+@given(st.floats(allow_nan=False), st.sampled_from(sorted(SUFFIXES)))
+def test_any_float_reads_back(value: float, unit: str) -> None:
+    assert parse_quantity(repr(value), unit, "x") == value
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (6.4e10, "byte/s", "64 GB/s"), (999.0, "byte", "999 B"), (math.nan, "s", "–"),
+        (3.12e14, "FLOP/s", "312 TFLOP/s"),
+        (0.25, "1", "0.25"), (1.5, "s", "1.5 s"),
+    ],
+)  # fmt: skip
+def test_printing(value: float, unit: str, text: str) -> None:
+    assert format_quantity(value, unit) == text
+
+
+def test_an_unknown_name_suggests_the_nearest_and_lists_the_rest() -> None:
+    message = str(unknown_name("--gpu", "h2000", ["A100", "H200"]))
+    assert message == "--gpu: no 'h2000'; did you mean 'H200'? choose from A100, H200"
+    assert "did you mean" not in str(unknown_name("--gpu", "zzzz", ["A100", "H200"]))
