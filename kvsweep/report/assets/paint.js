@@ -113,7 +113,7 @@ function paintAxes(ctx, layout, xDim, yDim, theme) {
 }
 
 /** Line segments in cells, dark on light so that they show on every colour. */
-function paintContour(ctx, layout, segments, dashed) {
+function paintContour(ctx, layout, segments, thick) {
   if (!segments.length) return;
   ctx.save();
   ctx.beginPath();
@@ -126,13 +126,13 @@ function paintContour(ctx, layout, segments, dashed) {
   ctx.lineWidth = 5;
   ctx.stroke();
   ctx.strokeStyle = "#101418";
-  ctx.lineWidth = dashed ? 2.5 : 1.5;
+  ctx.lineWidth = thick ? 2.5 : 1.5;
   ctx.stroke();
   ctx.restore();
 }
 
 /** Cross hair over a cell. */
-function paintCursor(ctx, layout, ix, iy, theme) {
+function paintCursor(ctx, layout, ix, iy) {
   const x = cellX(layout, ix);
   const y = cellY(layout, iy);
   const { left, top, plotWidth, plotHeight } = layout;
@@ -144,7 +144,7 @@ function paintCursor(ctx, layout, ix, iy, theme) {
     drawLine(ctx, x, top, x, y - 7);
     drawLine(ctx, x, y + 7, x, top + plotHeight);
   }
-  ringAt(ctx, x, y, theme);
+  ringAt(ctx, x, y);
 }
 
 function ringAt(ctx, x, y) {
