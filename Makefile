@@ -8,7 +8,8 @@ OUT := out
 
 demo: $(VENV)/.installed
 	@mkdir -p $(OUT)
-	$(BIN)/kvsweep sweep --stack h200 --p95-seconds 5:60:n100 --request-rate 0.01:0.30:n100 --hit-ratio 0:1:0.01 \
+	$(BIN)/kvsweep sweep --stack h200 --total-blocks 200000 --placement auto \
+	    --p95-seconds 5:60:n100 --request-rate 0.002:0.2:n100 --hit-ratio 0:1:0.01 \
 	    --output $(OUT)/demo.nc --force --summary
 
 test: $(VENV)/.installed

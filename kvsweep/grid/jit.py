@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -77,7 +78,7 @@ def policy_kernel(policy: Policy) -> Callable[..., int]:
         _register_context_methods()
         given = {
             "decide": njit(**_INLINE)(indexed(policy, _module_name(key))),
-            "RECOMPUTES": float(SIDES.index(policy.recomputes)),
+            "RECOMPUTES": _side(policy),
             "N_MODES": len(policy.modes),
         }
         _policy_kernels[key] = _compiled(_module(key, given, {}), "evaluate_rows")
@@ -90,13 +91,25 @@ def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[...,
     try:
         kernel(*arguments)
     except NumbaError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        telling = next((line for line in reversed(lines) if line.startswith("File ")), "")
+        rows, rates, targets, _ = arguments
+        values = rows[:, 0].tolist()
+        # What fails as plain Python, too, says why more plainly than Numba can.
+        policy.choose(Context._make([*values[:3], float(rates[0]), float(targets[0]), *values[3:], _side(policy)]))
         raise PolicyError(
-            f"policy {policy.name} ({policy.origin}): cannot be compiled: {lines[1 if len(lines) > 1 else 0][:200]} "
-            f"{telling}; allowed: arithmetic on ctx, loops, branches; returns (blocks, mode label or index)"
+            f"policy {policy.name} ({policy.origin}): cannot be compiled: {_reason(error, policy)}"
         ) from error
     return kernel
+
+
+def _reason(error: NumbaError, policy: Policy) -> str:
+    """Return the telling line of a Numba message and the line of the policy's file it is about."""
+    lines = [line.strip(" -") for line in str(error).splitlines()]
+    boilerplate = ("Failed in nopython", "Resolution failure", "During:", "There are", "Enable logging", "Overload ")
+    telling = [line for line in lines if line and not line.startswith((*boilerplate, "File ", ">>>"))]
+    name = Path(policy.decide.__code__.co_filename).name
+    place = [match[1] for line in lines if (match := re.match(rf'File ".*{re.escape(name)}", line (\d+)', line))]
+    where = f" (line {place[-1]})" if place else ""
+    return f"{telling[0][:200] if telling else lines[0]}{where}; allowed: arithmetic on ctx, loops, branches, helpers"
 
 
 def indexed(policy: Policy, module: str) -> FunctionType:
@@ -131,6 +144,10 @@ def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done
     copy = FunctionType(code, {**space, **names}, function.__name__, function.__defaults__, function.__closure__)
     copy.__module__ = module
     return copy
+
+
+def _side(policy: Policy) -> float:
+    return float(SIDES.index(policy.recomputes))
 
 
 def _key(policy: Policy) -> str:
