@@ -143,7 +143,8 @@ def expand_runs(starts: Ints, counts: Ints) -> Ints:
     """Return ``start, start + 1, …`` (`count` of them) of every run, one after the other."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
+    ids: Ints = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
+    return ids
 
 
 def run_lengths(offsets: Ints, blocks: Blocks) -> tuple[Ints, Ints, Ints]:

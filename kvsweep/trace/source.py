@@ -190,7 +190,7 @@ def _unpacked(path: Path, packing: str) -> AbstractContextManager[BinaryIO]:
         return gzip.open(path, "rb")  # type: ignore[return-value]
     if packing == "zst":
         decompressor = _optional("zstandard", path).ZstdDecompressor()
-        return io.BufferedReader(decompressor.stream_reader(path.open("rb"), closefd=True))  # type: ignore[return-value]
+        return io.BufferedReader(decompressor.stream_reader(path.open("rb"), closefd=True))
     return path.open("rb")
 
 
