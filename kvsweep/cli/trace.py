@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kvsweep.cli.options import output_options, say
+from kvsweep.cli.options import given_options, output_options, say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
 from kvsweep.errors import InputError, shown
 from kvsweep.units import parse_quantity
@@ -116,8 +116,8 @@ _write_options = _decorated(
 @click.option("--sessions", type=click.IntRange(1, 10**6), default=100, show_default=True,
               help="Documents (qa), sessions (coding) or requests (uniform).")  # fmt: skip
 @_seed_option
-@click.option("--rate", metavar="NUMBER", callback=_quantity("1/s"), show_default="1, coding 0.25",
-              help="Mean arrival rate of requests [1/s].")  # fmt: skip
+@click.option("--rate", "request_rate", metavar="NUMBER", callback=_quantity("1/s"), show_default="1, coding 0.25",
+              help="Mean arrival rate of requests; in coding, of session starts times --turns [1/s].")  # fmt: skip
 @click.option("--arrivals", type=click.Choice(("poisson", "fixed")), default="poisson", show_default=True,
               help="Requests (qa, uniform) or session starts (coding) at random times or evenly spaced.")  # fmt: skip
 @click.option("--input-tokens", metavar="TOKENS", callback=_quantity("token"), show_default="5000, 24000, 2000",
@@ -131,13 +131,13 @@ _write_options = _decorated(
 @click.option("--block-size", type=click.IntRange(1, MAX_BLOCK_SIZE), metavar="TOKENS", show_default="64",
               help="Size of the KV blocks.")  # fmt: skip
 @_write_options
-def generate(  # noqa: PLR0913
+def generate(
     preset: str, sessions: int, seed: int, output: Path | None, force: bool, quiet: bool, **changes: Any
 ) -> None:
     """Make a trace up; the same options and seed give the same bytes."""
     from kvsweep.trace.generate import generate as generated
 
-    changes = {name: value for name, value in changes.items() if value is not None}
+    changes = given_options(changes)
     useless = {"uniform": ("turns", "think_seconds"), "qa": ("think_seconds",), "coding": ()}[preset]
     for name in set(useless) & set(changes):
         raise InputError(f"--{name.removesuffix('_seconds')}: preset {preset} has none; allowed: with another preset")
@@ -157,9 +157,9 @@ def generate(  # noqa: PLR0913
 @click.option("--time-scale", metavar="NUMBER", callback=_quantity("1"),
               help="Make all times between arrivals this many times as long.")  # fmt: skip
 @click.option("--spread", metavar="auto|NUMBER",
-              help="Spread arrivals that were rounded to a grid: over the step found (auto) or this many [s].")  # fmt: skip
+              help="Spread arrivals rounded to a grid over the step found (auto) or this many [s].")  # fmt: skip
 @_write_options
-def convert(  # noqa: PLR0913
+def convert(
     output: Path | None, force: bool, quiet: bool, write_as: str | None, spread: str | None, **options: Any
 ) -> None:
     """Read FILE in any format and write it in another, with changed times or block size."""
@@ -209,9 +209,9 @@ def sample(
 @trace.command("stats", epilog=FORMATS_HELP)
 @_read_options
 @click.option("--lru", "capacities", metavar="BLOCKS", default="1000,5000,10000,20000,50000,100000",
-              show_default=True, help="Sizes of LRU caches to find the hit ratio of, in blocks of the trace.")  # fmt: skip
+              show_default=True, help="Sizes of LRU caches, in blocks of the trace.")  # fmt: skip
 @output_options((".json", ".csv"), "the figures")
-def stats(  # noqa: PLR0913
+def stats(
     capacities: str, output: Path | None, force: bool, output_format: str | None, quiet: bool, **options: Any
 ) -> None:
     """Show lengths, arrivals, and how much of FILE caches of several sizes would hit."""
@@ -234,7 +234,7 @@ def stats(  # noqa: PLR0913
         _print_stats(found)
 
 
-def _read(  # noqa: PLR0913
+def _read(
     file: Path, read_as: str | None, block_size: int | None, session_rate: float | None, seed: int,
     quiet: bool, hint: bool = True,
 ) -> Trace:  # fmt: skip
@@ -242,7 +242,8 @@ def _read(  # noqa: PLR0913
     from kvsweep.trace.convert import change_block_size, grid_seconds
     from kvsweep.trace.read import ReadOptions, read_trace
 
-    options = ReadOptions(block_size or ReadOptions.block_size, session_rate or ReadOptions.session_rate, seed)
+    given = {"block_size": block_size, "session_rate": session_rate}
+    options = ReadOptions(seed=seed, **given_options(given))
     found = read_trace(file, options, format=read_as)
     if not quiet:
         for note in found.notes:
@@ -324,6 +325,11 @@ def _save(text: Iterator[str], path: Path, packed: bool) -> None:
             file.writelines(line.encode() for line in text)
 
 
+def _figure(name: str) -> Column:
+    """Return the column of a field of a spread, which may be None."""
+    return Column(name, lambda row: getattr(row[1], name, None))
+
+
 def _print_stats(found: TraceStats) -> None:
     rate = f" ({found.request_rate:.4g} requests/s)" if found.request_rate else ""
     click.echo(f"Requests   {found.requests} over {found.duration_seconds:.6g} s{rate}")
@@ -339,23 +345,21 @@ def _print_stats(found: TraceStats) -> None:
         "between arrivals [s]": found.interarrival_seconds, "until a block is reused [s]": found.reuse_seconds,
         "other blocks in between": found.reuse_blocks,
     }  # fmt: skip
-    columns = [
-        Column(name, lambda row, name=name: getattr(row[1], name, None)) for name in ("mean", "p50", "p90", "p99")
-    ]  # type: ignore[misc]
+    columns = [_figure(name) for name in ("mean", "p50", "p90", "p99")]
     print_table(spreads.items(), [Column("", lambda row: row[0]), *columns])
-    if not size:
-        return
-    click.echo()
+    if size:
+        click.echo()
+        _print_curve(found, size)
+
+
+def _print_curve(found: TraceStats, block_size: int) -> None:
     curve: list[tuple[str, float, float | None]] = [
-        (capacity, int(capacity) * size, ratio) for capacity, ratio in found.lru_hit_ratio.items()
+        (capacity, int(capacity) * block_size, ratio) for capacity, ratio in found.lru_hit_ratio.items()
     ]
     curve.append(("infinite", math.inf, found.infinite_hit_ratio))
-    print_table(
-        curve,
-        [
-            Column("LRU cache [block]", lambda row: row[0]),
-            Column("[token]", lambda row: row[1]),
-            Column("hit ratio", lambda row: row[2]),
-        ],
-    )
+    columns = [
+        Column("LRU cache [block]", lambda row: row[0]), Column("[token]", lambda row: row[1]),
+        Column("hit ratio", lambda row: row[2]),
+    ]  # fmt: skip
+    print_table(curve, columns)
     click.echo("hit ratio: share of all prompt tokens that the cache holds when the request arrives.")

@@ -52,7 +52,8 @@ def _code() -> bytes:
 def load(path: Path) -> Trace | None:
     """Return the trace in a cache file; None where there is none or it is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as data:
+        # Opened here, since NumPy leaves a damaged archive open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
             arrays = {name: data[name] for name in data.files}
         about = json.loads(arrays.pop("about").tobytes())
         starts, counts, runs = (arrays.pop(name) for name in ("run_starts", "run_counts", "runs"))

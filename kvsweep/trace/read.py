@@ -32,6 +32,8 @@ def read_trace(
     file, options = Path(path), options or ReadOptions()
     if format is not None and format not in READERS:
         raise unknown_name("trace format", format, READERS)
+    if file.is_dir():
+        raise InputError(f"{file}: is a folder; allowed: a trace file")
     entry = cached.entry(file, ragpulse.companions(file), (format, options)) if cache else None
     trace = cached.load(entry) if entry else None
     if trace is None:

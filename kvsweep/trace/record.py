@@ -101,9 +101,10 @@ class Record:
 
 def _as_number(text: str) -> object:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return text
+    return number if math.isfinite(number) else text
 
 
 def _over(value: float, per: float) -> float:

@@ -179,8 +179,6 @@ def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(8)
-    except IsADirectoryError:
-        raise InputError(f"{path}: is a folder; allowed: a trace file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
 
