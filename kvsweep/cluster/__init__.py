@@ -1,0 +1,1 @@
+"""Discrete-event simulation of prefill-decode clusters with hierarchical KV caches; the rules are in ``README.md``."""
