@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import inspect
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numba
-from numba import njit, types
+from numba import cfunc, njit, types
 from numba.core.errors import NumbaError
 from numba.extending import overload_method
 
@@ -118,7 +119,9 @@ def indexed(policy: Policy, module: str) -> FunctionType:
     return _for_numba(policy.decide, policy.modes, module, {})
 
 
-def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done: dict[int, Any]) -> FunctionType:
+def _for_numba(
+    function: FunctionType, modes: tuple[str, ...], module: str, done: dict[int, Any], options: Mapping[str, Any] = _INLINE
+) -> FunctionType:
     def index_of(constant: Any) -> Any:
         if isinstance(constant, tuple):
             return tuple(index_of(item) for item in constant)
@@ -129,7 +132,7 @@ def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done
             return index_of(value)
         if id(value) not in done:
             done[id(value)] = value  # a recursive helper meets itself uncompiled, which Numba then reports
-            done[id(value)] = njit(**_INLINE)(_for_numba(value, modes, module, done))
+            done[id(value)] = njit(**options)(_for_numba(value, modes, module, done, options))
         return done[id(value)]
 
     code = function.__code__
@@ -139,6 +142,31 @@ def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done
     copy = FunctionType(code, {**space, **names}, function.__name__, function.__defaults__, function.__closure__)
     copy.__module__ = module
     return copy
+
+
+def program(function: FunctionType, options: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return `function` compiled with every Python function it reaches, cached like the kernels.
+
+    What Numba caches is an entry of one line in a module of its own, named by the digest of all behind it.
+    """
+    key = fingerprint(function, extra=(*_versions(), repr(sorted(options.items()))))[:32]
+    inner = njit(**options)(_for_numba(function, (), _module_name(key), {}, options))
+    names = ", ".join(inspect.signature(function).parameters)
+    source = f"def entry({names}):\n    return function({names})\n"
+    module = _module(key, {"function": inner}, {}, source.encode())
+    return njit(cache=True, nogil=True, **options)(vars(module)["entry"])  # type: ignore[no-any-return]
+
+
+def decision(policy: Policy) -> Any:
+    """Return the decision of `policy` as a C function of the fields of `Context`, for compiled code to call."""
+    key = fingerprint(policy.decide, indexed, extra=("decision", _key(policy)))[:32]
+    _register_context_methods()
+    given = {"decide": njit(**_INLINE)(indexed(policy, _module_name(key))), "Context": Context}
+    names = ", ".join(Context._fields)
+    source = f"def entry({names}):\n    return float(decide(Context({names}))[0])\n"
+    module = _module(key, given, {}, source.encode())
+    signature = types.float64(*[types.float64] * len(Context._fields))
+    return cfunc(signature, cache=True, error_model="numpy")(vars(module)["entry"])
 
 
 def _side(policy: Policy) -> float:
@@ -159,15 +187,15 @@ def _module_name(key: str) -> str:
     return f"kvsweep_kernel_{key}"
 
 
-def _module(key: str, before: dict[str, Any], after: dict[str, Any]) -> ModuleType:
-    """Return a copy of `kernels` under a name and a folder of its own, made by its `key`.
+def _module(key: str, before: dict[str, Any], after: dict[str, Any], source: bytes | None = None) -> ModuleType:
+    """Return a copy of `kernels`, or a module of `source`, under a name and a folder of its own, made by its `key`.
 
     Numba files a compiled function beside its source and finds it again by module name, so both carry the key:
     a changed dependency is a new key and cannot meet an old kernel, in this process or another.
     """
     name = _module_name(key)
     folder = cache_directory(KERNELS) / key
-    source = Path(kernels.__file__).read_bytes()
+    source = source or Path(kernels.__file__).read_bytes()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.py"

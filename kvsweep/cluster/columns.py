@@ -1,0 +1,77 @@
+"""Names of the columns of the state's integer arrays, and the codes that stand in them.
+
+Times are [ps], KV is in pages unless said otherwise, -1 is no request, worker, entry, chunk or time. Where a device
+column is followed by its host twin, the index of the tier (DEVICE_TIER, HOST_TIER) is added to the first.
+"""
+
+from __future__ import annotations
+
+NEVER = 1 << 62
+"""Time of an event that is not due [ps]."""
+
+DEVICE_TIER, HOST_TIER = range(2)
+PREFILL_SIDE, DECODE_SIDE = range(2)
+HANDOFF, H2D, D2H = range(3)
+"""Rows of the path coefficients."""
+
+# What `advance` returns.
+DONE, PAUSED, GROW, STUCK, BROKEN, NONSENSE = range(6)
+
+# Clock: scalars of the run. SUSPECT is the request a bad end is about.
+NOW, NEXT_ARRIVAL, N_DIRTY_PREFILL, N_DIRTY_DECODE, N_ENTRIES, N_CHUNKS, LEFT, BROKEN_RULE, SUSPECT, N_CLOCK = range(10)
+
+# Settings: constants of the run.
+(
+    PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARED, RETRIEVAL, FRONT,
+    RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, AUDITED, N_SETTINGS,
+) = range(17)  # fmt: skip
+BALANCE_RATIO, MATCH_RATIO, TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, N_REAL = range(7)
+RETRIEVE_ALL, RETRIEVE_NONE, RETRIEVE_ASK = range(3)
+
+# Requests. PROMPT, OUTPUT, POSITION, GAP_…, SENT, TO_DO [token]; FULL, PAGES: full pages, and with the rest.
+(
+    ARRIVAL, PROMPT, OUTPUT, SESSION, FULL, PAGES, REJECTED, AT_PREFILL, AT_DECODE,
+    MATCHED, RETRIEVED, ADMITTED, H2D_BEGAN, READY, BEGAN, PREFILLED, FIRST_STEP_END, RESERVED, CHUNK_QUEUED,
+    CHUNK_BEGAN, CHUNK_ALONE, HANDED, JOINED, FIRST_TOKEN, FINISHED, FINISH_STEP,
+    POSITION, NEXT_POSITION, GAP_BEGIN, GAP_END, SENT, TO_DO, PRIVATE, HOLDS, WRITE_BEGIN, WRITE_END,
+    CHUNK_HEAD, CHUNK_TAIL, SLOTS_BEFORE, CAPACITY_BEFORE, NEXT_PREFILL, NEXT_DECODE, NEXT_WRITE, NEXT_ROUTED,
+    N_REQUEST,
+) = range(45)  # fmt: skip
+REQUEST_INPUTS = 6
+"""The first columns of a request are given; all others start at -1."""
+
+# What prefill and decode workers share, for the gateway.
+POOL, LOAD, DIRTY, BUSY_TIME, N_COMMON = range(5)
+# Prefill workers. STEP_…: tokens, Σ (end² − begin²) and farthest position of the step being formed.
+(
+    HOST_POOL, FREE, HOST_FREE, IDLE, HOST_IDLE, EVICTED, HOST_EVICTED, EXPIRED, HOST_EXPIRED,
+    CHUNK, SLOTS, USED_SLOTS, PARTIAL, N_STEP, STEP_TOKENS, STEP_SQUARES, STEP_REACH,
+    SENDING, SEND_TAG, BLOCKED, BLOCKED_SINCE, BLOCKED_SLOTS, BLOCKED_CAPACITY,
+    RETRIEVED_PAGES, WRITTEN_PAGES, SENT_PAGES, RECENT, RECENT_FIRST, RECENT_LAST,
+    STEPS, H2DS, D2HS, STEPS_BEYOND, H2DS_BEYOND, D2HS_BEYOND, N_PREFILL,
+) = range(N_COMMON, N_COMMON + 36)  # fmt: skip
+# Decode workers. CONTEXT [token] stored by the batch; VIRTUAL [ps/256]; STEP counts steps, RUN those until the event.
+(
+    PROMISED, HELD, RUNNING, MAX_RUNNING, CONTEXT, STEP, BOUNDARY, RUN, VIRTUAL, VIRTUAL_AT, N_INBOUND, RECEIVED_PAGES,
+    DECODE_STEPS, CHUNKS, DECODE_STEPS_BEYOND, CHUNKS_BEYOND, N_DECODE,
+) = range(N_COMMON, N_COMMON + 17)  # fmt: skip
+NOT_BLOCKED, BY_SLOTS, BY_CAPACITY = range(3)
+
+# Queues of a worker, each with a head and a tail.
+HEAD, TAIL = range(2)
+WAITING, RETRIEVING, READIED, WRITING, SOURCE, N_PREFILL_QUEUES = range(6)
+RESERVING, JOINING, N_DECODE_QUEUES = range(3)
+
+# Entries: one segment at one worker. DEVICE, HOST: resident pages; CLAIMED: those and the ones in flight to the host.
+(
+    LENGTH, PARENT, PINS, USES, RELEASED, DEVICE, HOST, CLAIMED, BORN, HOST_BORN, CHILDREN, HOST_CHILDREN,
+    BEFORE, HOST_BEFORE, AFTER, HOST_AFTER, N_ENTRY,
+) = range(17)  # fmt: skip
+
+CHUNK_REQUEST, CHUNK_PAGES, CHUNK_IS_LAST, CHUNK_NEXT, N_CHUNK = range(5)
+
+# Occupancy of a pool: pages now, and the sum of (change x time of change) [page s] up to the end of counting.
+LEVEL, WEIGHTED = range(2)
+
+# Rows of the measured domain; a path adds its number to PATH_PAYLOAD.
+DOMAIN_STEP, DOMAIN_REACH, DOMAIN_BATCH, DOMAIN_CONTEXT, DOMAIN_PAYLOAD = range(5)

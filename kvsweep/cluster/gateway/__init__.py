@@ -1,0 +1,35 @@
+"""Gateway policies, one module each: which worker of a side serves a request.
+
+A policy chooses among the candidates, the workers whose pool could hold the request (`room` pages); there is always
+at least one. It may keep a turn (`State.turn`) and a worker for each session (`State.sessions`).
+"""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.gateway.cache_aware import choose as cache_aware
+from kvsweep.cluster.gateway.least_loaded import choose as least_loaded
+from kvsweep.cluster.gateway.power_of_two import choose as power_of_two
+from kvsweep.cluster.gateway.random import choose as random
+from kvsweep.cluster.gateway.round_robin import choose as round_robin
+from kvsweep.cluster.gateway.session_affinity import choose as session_affinity
+from kvsweep.cluster.state import State
+
+POLICIES = ("round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware")
+"""Ids; the place of an id is its code in the core."""
+
+
+def choose(s: State, side: int, r: int, room: int) -> int:
+    """Return the worker of `side` for request `r`, which needs `room` pages."""
+    policy = s.settings[col.GATEWAY]
+    if policy == 0:
+        return round_robin(s, side, r, room)
+    if policy == 1:
+        return random(s, side, r, room)
+    if policy == 2:
+        return least_loaded(s, side, r, room)
+    if policy == 3:
+        return power_of_two(s, side, r, room)
+    if policy == 4:
+        return session_affinity(s, side, r, room)
+    return cache_aware(s, side, r, room)

@@ -1,0 +1,35 @@
+"""The prefill worker that holds most of the prompt, while loads are in balance; decode workers by load."""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.gateway.candidates import workers
+from kvsweep.cluster.gateway.least_loaded import choose as least_loaded
+from kvsweep.cluster.state import State
+from kvsweep.cluster.tiers import expire, match
+
+
+def choose(s: State, side: int, r: int, room: int) -> int:
+    """Return the candidate with the longest visible prefix if that is long enough, else the least loaded one."""
+    lightest = least_loaded(s, side, r, room)
+    if side == col.DECODE_SIDE or _is_unbalanced(s, side, room, lightest):
+        return lightest
+    best, most = -1, -1
+    for w in range(s.prefill.shape[0]):
+        if s.prefill[w, col.POOL] < room:
+            continue
+        expire(s, w)
+        on_device, on_host = match(s, w, r)
+        pages = on_device + on_host
+        if pages > most or (pages == most and s.prefill[w, col.LOAD] < s.prefill[best, col.LOAD]):
+            best, most = w, pages
+    return best if most > s.real[col.MATCH_RATIO] * s.request[r, col.FULL] else lightest
+
+
+def _is_unbalanced(s: State, side: int, room: int, lightest: int) -> bool:
+    table = workers(s, side)
+    least = most = table[lightest, col.LOAD]
+    for w in range(table.shape[0]):
+        if table[w, col.POOL] >= room:
+            most = max(most, table[w, col.LOAD])
+    return bool(most - least > s.settings[col.BALANCE_REQUESTS] and most > s.real[col.BALANCE_RATIO] * least)

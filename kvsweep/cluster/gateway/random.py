@@ -1,0 +1,11 @@
+"""Any worker, equally likely."""
+
+from __future__ import annotations
+
+from kvsweep.cluster.gateway.candidates import count, nth
+from kvsweep.cluster.state import State
+
+
+def choose(s: State, side: int, r: int, room: int) -> int:
+    """Return the candidate the request's first draw of this side falls on."""
+    return nth(s, side, room, s.draws[r, 2 * side] % count(s, side, room))

@@ -1,0 +1,21 @@
+"""Retention policies: how long idle pages stay when no room is needed.
+
+``none`` keeps them. ``idle_ttl`` drops at periodic checks what has been idle for long enough. No event is needed for
+the checks: what they would have dropped is dropped when a worker's KV is next looked at, with the time of the check.
+"""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.state import State
+
+POLICIES = ("none", "idle_ttl")
+"""Ids; the place of an id is its code in the core."""
+
+
+def last_check(s: State) -> int:
+    """Return the time of the last check up to and with now [ps], -1 where nothing ever expires."""
+    if s.settings[col.RETENTION] == 0:
+        return -1
+    check = s.settings[col.CHECK]
+    return int(s.clock[col.NOW] // check * check)

@@ -1,0 +1,63 @@
+"""How much of what the host holds is retrieved, and how much recomputed (README §10)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.clock import path_duration, prefill_duration
+from kvsweep.cluster.state import State
+
+Decide = Callable[..., float]
+"""The decision of a policy, from the fields of `policies.Context` one by one: reassigned hit blocks."""
+
+
+def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int], decide: Decide) -> int:
+    """Return how many of the ``split[1]`` host pages that follow ``split[0]`` device pages are retrieved.
+
+    -1 where the policy answers NaN.
+    """
+    matched, following = split
+    if following == 0 or s.settings[col.RETRIEVAL] == col.RETRIEVE_ALL:
+        return following
+    if s.settings[col.RETRIEVAL] == col.RETRIEVE_NONE:
+        return 0
+    page = s.settings[col.PAGE]
+    missing = s.request[r, col.PAGES] - matched - following
+    tokens, context = (following + missing) * page, matched * page
+    squares = (context + tokens) * (context + tokens) - context * context
+    compute = (following + missing) / (prefill_duration(s, tokens, squares) * 1e-12)
+    restore = following / (path_duration(s, col.H2D, following) * 1e-12)
+    rate = recent_arrivals(s, w) / (s.settings[col.RATE_WINDOW] * 1e-12)
+    hits = float(following)
+    reassigned = decide(
+        float(following + missing), float(missing), hits, rate, s.real[col.TARGET], restore, compute,
+        0.0, hits, 0.0, math.inf, restore, restore,
+        float(page), s.real[col.TOKEN_SECONDS], s.real[col.PAIR_SECONDS], s.real[col.RECOMPUTES],
+    )  # fmt: skip
+    if math.isnan(reassigned):
+        return -1
+    if reassigned <= 0.0:
+        return following
+    return 0 if reassigned >= hits else following - int(math.floor(reassigned + 0.5))
+
+
+def note_arrival(s: State, w: int, r: int) -> None:
+    """Count request `r` among the recent arrivals at prefill worker `w`."""
+    s.request[r, col.NEXT_ROUTED] = -1
+    if s.prefill[w, col.RECENT] == 0:
+        s.prefill[w, col.RECENT_FIRST] = r
+    else:
+        s.request[s.prefill[w, col.RECENT_LAST], col.NEXT_ROUTED] = r
+    s.prefill[w, col.RECENT_LAST] = r
+    s.prefill[w, col.RECENT] += 1
+
+
+def recent_arrivals(s: State, w: int) -> int:
+    """Return the number of arrivals at `w` within the last rate window."""
+    since = s.clock[col.NOW] - s.settings[col.RATE_WINDOW]
+    while s.prefill[w, col.RECENT] > 0 and s.request[s.prefill[w, col.RECENT_FIRST], col.ARRIVAL] <= since:
+        s.prefill[w, col.RECENT_FIRST] = s.request[s.prefill[w, col.RECENT_FIRST], col.NEXT_ROUTED]
+        s.prefill[w, col.RECENT] -= 1
+    return int(s.prefill[w, col.RECENT])

@@ -1,0 +1,225 @@
+"""From a trace, a cluster file and a profile to the state a run begins with; all that cannot be run is refused here."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster import eviction, gateway, retention
+from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
+from kvsweep.cluster.segments import Chains, chains
+from kvsweep.cluster.state import Ints, State
+from kvsweep.errors import InputError
+from kvsweep.policies.context import SIDES
+from kvsweep.policies.registry import Policy
+from kvsweep.trace.model import Trace
+
+PICO = 1e12
+LONGEST = 4_000_000
+"""Longest trace [s]: a third of what the clock can hold, so that the run may end later."""
+WINDOWS = 1 << 14
+MAX_TABLE = 1 << 29
+"""Most (prefill worker, segment) pairs: 2 GiB of them."""
+_LARGE = 1 << 61
+
+
+def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy, *, audited: bool) -> State:
+    """Return the state before the first arrival; raises InputError for what cannot be run."""
+    found = chains(trace, config.page_size)
+    times = coefficients(profile, config.page_size)
+    _check(trace, config, profile, times, len(found.length))
+    n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
+    request = _requests(trace, config.page_size)
+    n_resources = 2 * n_decode + 3 * n_prefill + 1
+    leaves = 1 << (n_resources - 1).bit_length()
+    clock = np.zeros(col.N_CLOCK, dtype=np.int64)
+    clock[col.LEFT], clock[col.SUSPECT] = n, -1
+    rng = np.random.default_rng(config.gateway.seed)
+    state = State(
+        clock=clock,
+        settings=_settings(config, times, policy, int(request[-1, col.ARRIVAL]), audited),
+        real=_real_settings(config, profile, policy),
+        request=request,
+        draws=rng.integers(0, 2**31, (n, 4)),
+        prefill=_prefill_workers(config),
+        decode=_decode_workers(config),
+        turn=np.zeros(2, dtype=np.int64),
+        sessions=_none((2, int(trace.session.max(initial=-1)) + 1)),
+        queues=_none((n_prefill, col.N_PREFILL_QUEUES, 2)),
+        decode_queues=_none((n_decode, col.N_DECODE_QUEUES, 2)),
+        step=_none((n_prefill, max(group.max_running for group in config.prefill))),
+        batch=_none((n_decode, max(group.max_running for group in config.decode))),
+        growth=np.zeros((n_decode, config.page_size), dtype=np.int64),
+        inbound=_none((n_decode, n_prefill)),
+        idle=_none((n_prefill, 2, 2)),
+        segment=found.length,
+        chain_offsets=found.offsets,
+        chain=found.chain,
+        chain_entry=np.empty(len(found.chain), dtype=np.int64),
+        entry_of=np.full((n_prefill, len(found.length)), -1, dtype=np.int32),
+        entry=np.zeros((_most_entries(found, n_prefill), col.N_ENTRY), dtype=np.int64),
+        chunk=np.zeros((_most_chunks(trace, config), col.N_CHUNK), dtype=np.int64),
+        prefill_times=times.prefill,
+        decode_times=_decode_times(config, profile),
+        path_times=times.paths,
+        domain=times.domain,
+        occupancy=np.zeros((2 * n_prefill + n_decode, 2)),
+        windows=np.zeros(WINDOWS, dtype=np.int64),
+        when=np.full(leaves, col.NEVER, dtype=np.int64),
+        tree=np.zeros(2 * leaves, dtype=np.int64),
+        dirty_prefill=_none((n_prefill,)),
+        dirty_decode=_none((n_decode,)),
+    )
+    _plant(state, n_resources - 1, int(request[0, col.ARRIVAL]))
+    return state
+
+
+def _none(shape: tuple[int, ...]) -> Ints:
+    return np.full(shape, -1, dtype=np.int64)
+
+
+def _plant(state: State, arrivals: int, first: int) -> None:
+    """Fill the winner tree when all that is due is the first arrival."""
+    leaves = len(state.when)
+    state.tree[leaves:] = np.arange(leaves)
+    for place in range(leaves - 1, 0, -1):
+        state.tree[place] = state.tree[2 * place]
+    state.when[arrivals] = first
+    place = leaves + arrivals
+    while place > 1:
+        place //= 2
+        state.tree[place] = arrivals
+
+
+def _requests(trace: Trace, page: int) -> Ints:
+    request = _none((len(trace), col.N_REQUEST))
+    request[:, col.ARRIVAL] = np.round(trace.arrival * PICO).astype(np.int64)
+    request[:, col.PROMPT] = trace.input_tokens
+    request[:, col.OUTPUT] = trace.output_tokens
+    request[:, col.SESSION] = trace.session
+    request[:, col.FULL] = trace.input_tokens // page
+    request[:, col.PAGES] = -(-trace.input_tokens // page)
+    return request
+
+
+def _settings(config: ClusterConfig, times: Coefficients, policy: Policy, last: int, audited: bool) -> Ints:
+    settings = np.zeros(col.N_SETTINGS, dtype=np.int64)
+    values = {
+        col.PAGE: config.page_size,
+        col.WINDOW: _picoseconds(config.window_seconds),
+        col.GATEWAY: gateway.POLICIES.index(config.gateway.policy),
+        col.BALANCE_REQUESTS: config.gateway.balance_requests,
+        col.EVICTION: eviction.POLICIES.index(config.eviction.policy),
+        col.RETENTION: retention.POLICIES.index(config.retention.policy),
+        col.TTL: _picoseconds(config.retention.seconds),
+        col.CHECK: _picoseconds(config.retention.check_seconds),
+        col.THRESHOLD: config.write.threshold if config.write.policy == "write_through" else 0,
+        col.SHARED: int(config.handoff_sharing == "processor_sharing"),
+        col.RETRIEVAL: _retrieval_code(policy),
+        col.FRONT: int(policy.recomputes == "front"),
+        col.RATE_WINDOW: _picoseconds(config.retrieval.rate_window_seconds),
+        col.PAGE_BYTES: times.page_bytes,
+        col.OCCUPANCY_END: last if last > 0 else col.NEVER,
+        col.AUDITED: int(audited),
+    }
+    for column, value in values.items():
+        settings[column] = value
+    return settings
+
+
+def _retrieval_code(policy: Policy) -> int:
+    fixed = {"default_policy": col.RETRIEVE_ALL, "all_compute": col.RETRIEVE_NONE}
+    return fixed.get(policy.name, col.RETRIEVE_ASK) if policy.origin.startswith("built in") else col.RETRIEVE_ASK
+
+
+def _real_settings(config: ClusterConfig, profile: Profile, policy: Policy) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    real = np.zeros(col.N_REAL)
+    real[col.BALANCE_RATIO] = config.gateway.balance_ratio
+    real[col.MATCH_RATIO] = config.gateway.match_ratio
+    if _retrieval_code(policy) == col.RETRIEVE_ASK:
+        if config.slo.ttft_seconds is None:
+            raise InputError(f"slo: ttft_seconds: missing; retrieval policy {policy.name} decides by it; allowed: a time")
+        real[col.TARGET] = config.slo.ttft_seconds
+    real[col.TOKEN_SECONDS] = profile.prefill.token_seconds
+    real[col.PAIR_SECONDS] = profile.prefill.token_pair_seconds
+    real[col.RECOMPUTES] = SIDES.index(policy.recomputes)
+    return real
+
+
+def _prefill_workers(config: ClusterConfig) -> Ints:
+    table = np.zeros((config.n_prefill, col.N_PREFILL), dtype=np.int64)
+    for w, group in enumerate(config.prefill_workers()):
+        pool, host = group.device_tokens // config.page_size, group.host_tokens // config.page_size
+        table[w, [col.POOL, col.FREE]] = pool
+        table[w, [col.HOST_POOL, col.HOST_FREE]] = host
+        table[w, col.CHUNK], table[w, col.SLOTS] = group.chunk_tokens, group.max_running
+    table[:, [col.PARTIAL, col.SENDING]] = -1
+    return table
+
+
+def _decode_workers(config: ClusterConfig) -> Ints:
+    table = np.zeros((config.n_decode, col.N_DECODE), dtype=np.int64)
+    for d, group in enumerate(config.decode_workers()):
+        table[d, col.POOL] = group.device_tokens // config.page_size
+        table[d, col.MAX_RUNNING] = group.max_running
+    return table
+
+
+def _decode_times(config: ClusterConfig, profile: Profile) -> Ints:
+    workers = config.decode_workers()
+    table = np.zeros((len(workers), max(group.max_running for group in workers) + 1, 2), dtype=np.int64)
+    for d, group in enumerate(workers):
+        table[d, : group.max_running + 1] = decode_coefficients(profile, group.graph_buckets, group.max_running)
+    return table
+
+
+def _most_entries(found: Chains, n_prefill: int) -> int:
+    """Return the most entries there can be: a request makes entries at one worker, for its chain."""
+    return max(1, min(len(found.chain), n_prefill * len(found.length)))
+
+
+def _most_chunks(trace: Trace, config: ClusterConfig) -> int:
+    """Return the most chunks of handoff there can be: one a step, whole budgets but for the first and last of a request."""
+    chunk = min(group.chunk_tokens for group in config.prefill)
+    return int((-(-trace.input_tokens // chunk) + 2).sum())
+
+
+def _picoseconds(seconds: float) -> int:
+    return round(seconds * PICO)
+
+
+def _check(trace: Trace, config: ClusterConfig, profile: Profile, times: Coefficients, n_segments: int) -> None:
+    for role, groups in (("prefill", config.prefill), ("decode", config.decode)):
+        for group in groups:  # type: ignore[attr-defined]
+            if group.tp != profile.tp:
+                raise InputError(f"{role} workers: tp: {group.tp}; allowed: {profile.tp}, as profile {profile.name!r} has")
+    if float(trace.arrival[-1]) > LONGEST:
+        raise InputError(f"the trace lasts {trace.arrival[-1]:.4g} s; allowed: at most {LONGEST} s")
+    if config.n_prefill * n_segments > MAX_TABLE:
+        raise InputError(
+            f"{config.n_prefill} prefill workers and {n_segments} distinct pieces of prompts; allowed: a product of at most "
+            f"{MAX_TABLE}: fewer workers, or a shorter trace"
+        )
+    _check_range(trace, config, profile, times)
+
+
+def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, times: Coefficients) -> None:
+    """Refuse figures with which integers of the core would overflow."""
+    longest = int((trace.input_tokens + trace.output_tokens).max())
+    payload = (longest // config.page_size + 1) * times.page_bytes
+    pairs = longest * longest * int(times.prefill[2])
+    context = max(group.max_running for group in config.decode) * longest
+    slope = max(profile.decode.context_token_seconds, default=0.0)
+    copies = [int(setup) + int(per_byte) * payload for setup, per_byte in times.paths]
+    worst = max(
+        pairs + longest * int(times.prefill[1]),
+        context * round(slope * 1e15) * 2,
+        max(copies),
+        max(copies) // 1_000_000 * 256 * config.n_prefill,
+    )
+    if worst > _LARGE:
+        raise InputError(
+            f"a request of {longest} tokens and profile {profile.name!r} make times the clock cannot hold; "
+            "allowed: shorter requests, or a profile of faster operations"
+        )

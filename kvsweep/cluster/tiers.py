@@ -1,0 +1,224 @@
+"""KV at a prefill worker: what is resident in its device and host pool, pinned, evicted, expired, written back."""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.clock import host_pool, occupy
+from kvsweep.cluster.eviction import victim
+from kvsweep.cluster.retention import last_check
+from kvsweep.cluster.state import State
+
+
+def resolve(s: State, w: int, r: int) -> None:
+    """Note the entries of the chain of request `r` at its worker `w`, new ones for segments it has not seen."""
+    parent = -1
+    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
+        segment = s.chain[place]
+        e = int(s.entry_of[w, segment])
+        if e < 0:
+            e = s.clock[col.N_ENTRIES]
+            s.clock[col.N_ENTRIES] += 1
+            s.entry_of[w, segment] = e
+            s.entry[e, col.LENGTH] = s.segment[segment]
+            s.entry[e, col.PARENT] = parent
+        s.chain_entry[place] = e
+        parent = e
+
+
+def match(s: State, w: int, r: int) -> tuple[int, int]:
+    """Return the leading pages of request `r` that are visible on the device of `w`, and those after them on its host."""
+    left = (s.request[r, col.PROMPT] - 1) // s.settings[col.PAGE]
+    on_device = True
+    matched = following = 0
+    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
+        e = s.entry_of[w, s.chain[place]]
+        if e < 0 or left <= 0:
+            break
+        length = min(s.entry[e, col.LENGTH], left)
+        left -= length
+        here = min(s.entry[e, col.DEVICE], length) if on_device else 0
+        matched += here
+        if on_device and here == length:
+            continue
+        on_device = False
+        on_host = min(s.entry[e, col.HOST], length)
+        following += max(0, on_host - here)
+        if on_host < length:
+            break
+    return matched, following
+
+
+def idle_pages(s: State, r: int) -> int:
+    """Return the idle device pages of the chain of request `r`, which pinning would take from the evictable ones."""
+    found = 0
+    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
+        e = s.chain_entry[place]
+        if s.entry[e, col.PINS] == 0:
+            found += s.entry[e, col.DEVICE]
+    return found
+
+
+def pin(s: State, w: int, r: int) -> None:
+    """Pin the chain of request `r` and count the admission."""
+    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
+        e = s.chain_entry[place]
+        s.entry[e, col.USES] += 1
+        s.entry[e, col.PINS] += 1
+        if s.entry[e, col.PINS] == 1:
+            for tier in range(2):
+                resident = s.entry[e, col.DEVICE + tier]
+                if resident > 0:
+                    s.prefill[w, col.IDLE + tier] -= resident
+                    _unlink(s, w, tier, e)
+
+
+def release(s: State, w: int, r: int) -> None:
+    """Take a pin off the chain of request `r`, deepest segment first."""
+    for place in range(s.chain_offsets[r + 1] - 1, s.chain_offsets[r] - 1, -1):
+        e = s.chain_entry[place]
+        s.entry[e, col.PINS] -= 1
+        if s.entry[e, col.PINS] == 0:
+            s.entry[e, col.RELEASED] = s.clock[col.NOW]
+            for tier in range(2):
+                resident = s.entry[e, col.DEVICE + tier]
+                if resident > 0:
+                    s.prefill[w, col.IDLE + tier] += resident
+                    _append(s, w, tier, e)
+
+
+def expire(s: State, w: int) -> None:
+    """Drop what the periodic checks up to now would have dropped, at the time of the check."""
+    tick = last_check(s)
+    if tick < 0:
+        return
+    ttl, check = s.settings[col.TTL], s.settings[col.CHECK]
+    for tier in range(2):
+        while True:
+            e = s.idle[w, tier, col.HEAD]
+            if e < 0 or s.entry[e, col.RELEASED] + ttl > tick:
+                break
+            pages = s.entry[e, col.DEVICE + tier]
+            s.prefill[w, col.EXPIRED + tier] += pages
+            _drop(s, w, tier, e, pages, -(-(s.entry[e, col.RELEASED] + ttl) // check) * check)
+
+
+def make_room(s: State, w: int, tier: int, pages: int) -> None:
+    """Evict idle pages of `tier` until `pages` are free; there must be enough of them."""
+    while s.prefill[w, col.FREE + tier] < pages:
+        e = victim(s, w, tier)
+        gone = min(pages - s.prefill[w, col.FREE + tier], s.entry[e, col.DEVICE + tier])
+        s.prefill[w, col.EVICTED + tier] += gone
+        _drop(s, w, tier, e, gone, s.clock[col.NOW])
+
+
+def show(s: State, w: int, r: int, upto: int) -> int:
+    """Make the first `upto` pages of request `r` visible on the device; return how many of them were not."""
+    added = 0
+    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
+        if upto <= 0:
+            break
+        e = s.chain_entry[place]
+        pages = min(upto, s.entry[e, col.LENGTH])
+        added += _grow(s, col.DEVICE_TIER, e, pages)
+        upto -= s.entry[e, col.LENGTH]
+    return added
+
+
+def claim_host(s: State, w: int, r: int) -> int:
+    """Reserve host pages for the write-back of request `r`; return how many there are to copy.
+
+    Sets WRITE_BEGIN and WRITE_END [page of the chain].
+    """
+    if s.settings[col.THRESHOLD] < 1:
+        return 0
+    expire(s, w)
+    begin = end = depth = 0
+    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
+        e = s.chain_entry[place]
+        if s.entry[e, col.USES] < s.settings[col.THRESHOLD]:
+            break
+        if begin == end:
+            begin = depth + s.entry[e, col.CLAIMED]
+        depth += s.entry[e, col.LENGTH]
+        end = depth
+    pages = min(end - begin, s.prefill[w, col.HOST_FREE] + s.prefill[w, col.HOST_IDLE])
+    if pages <= 0:
+        return 0
+    make_room(s, w, col.HOST_TIER, pages)
+    s.prefill[w, col.HOST_FREE] -= pages
+    occupy(s, host_pool(w), pages, s.clock[col.NOW])
+    s.request[r, col.WRITE_BEGIN] = begin
+    s.request[r, col.WRITE_END] = begin + pages
+    _mark_written(s, r, col.CLAIMED)
+    return pages
+
+
+def show_written(s: State, r: int) -> None:
+    """Make the pages that the write-back of request `r` copied visible on the host."""
+    _mark_written(s, r, col.HOST)
+
+
+def _mark_written(s: State, r: int, column: int) -> None:
+    depth, end = 0, s.request[r, col.WRITE_END]
+    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
+        e = s.chain_entry[place]
+        length = s.entry[e, col.LENGTH]
+        pages = min(end - depth, length)
+        if pages <= 0:
+            break
+        if column == col.CLAIMED:
+            s.entry[e, col.CLAIMED] = max(s.entry[e, col.CLAIMED], pages)
+        elif depth + length > s.request[r, col.WRITE_BEGIN]:
+            _grow(s, col.HOST_TIER, e, pages)
+        depth += length
+
+
+def _grow(s: State, tier: int, e: int, pages: int) -> int:
+    """Make at least `pages` of a pinned entry resident; return how many were not."""
+    before = s.entry[e, col.DEVICE + tier]
+    if pages <= before:
+        return 0
+    s.entry[e, col.DEVICE + tier] = pages
+    if before == 0:
+        s.entry[e, col.BORN + tier] = s.clock[col.NOW]
+        if s.entry[e, col.PARENT] >= 0:
+            s.entry[s.entry[e, col.PARENT], col.CHILDREN + tier] += 1
+    return int(pages - before)
+
+
+def _drop(s: State, w: int, tier: int, e: int, pages: int, time: int) -> None:
+    """Drop the last `pages` of an idle entry at `time` [ps]."""
+    s.entry[e, col.DEVICE + tier] -= pages
+    left = s.entry[e, col.DEVICE + tier]
+    if tier == col.HOST_TIER:
+        s.entry[e, col.CLAIMED] = left
+    s.prefill[w, col.FREE + tier] += pages
+    s.prefill[w, col.IDLE + tier] -= pages
+    occupy(s, 2 * w + tier, -pages, time)
+    if left == 0:
+        _unlink(s, w, tier, e)
+        if s.entry[e, col.PARENT] >= 0:
+            s.entry[s.entry[e, col.PARENT], col.CHILDREN + tier] -= 1
+
+
+def _append(s: State, w: int, tier: int, e: int) -> None:
+    last = s.idle[w, tier, col.TAIL]
+    s.entry[e, col.BEFORE + tier] = last
+    s.entry[e, col.AFTER + tier] = -1
+    if last < 0:
+        s.idle[w, tier, col.HEAD] = e
+    else:
+        s.entry[last, col.AFTER + tier] = e
+    s.idle[w, tier, col.TAIL] = e
+
+
+def _unlink(s: State, w: int, tier: int, e: int) -> None:
+    before, after = s.entry[e, col.BEFORE + tier], s.entry[e, col.AFTER + tier]
+    if before < 0:
+        s.idle[w, tier, col.HEAD] = after
+    else:
+        s.entry[before, col.AFTER + tier] = after
+    if after < 0:
+        s.idle[w, tier, col.TAIL] = before
+    else:
+        s.entry[after, col.BEFORE + tier] = before

@@ -1,0 +1,102 @@
+"""Handoff from prefill to decode workers: FIFO at the source, shared at the destination (README §8)."""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.clock import is_beyond, path_duration, pop, push, schedule, touch_decode, touch_prefill
+from kvsweep.cluster.decode import end_run_early
+from kvsweep.cluster.prefill import leave
+from kvsweep.cluster.state import State
+
+UNIT = 256
+"""Fractions of a picosecond in which virtual time counts."""
+
+
+def release_chunks(s: State, r: int) -> None:
+    """Move the chunks that waited for the reservation of request `r` to the queue of its source."""
+    w = s.request[r, col.AT_PREFILL]
+    waiting = s.request[r, col.CHUNK_HEAD : col.CHUNK_TAIL + 1]
+    while waiting[col.HEAD] >= 0:
+        push(s.queues[w, col.SOURCE], s.chunk, col.CHUNK_NEXT, pop(waiting, s.chunk, col.CHUNK_NEXT))
+    s.request[r, col.CHUNK_QUEUED] = s.clock[col.NOW]
+    touch_prefill(s, w)
+
+
+def send_next(s: State, w: int) -> None:
+    """Start the next chunk of source `w` if it sends none."""
+    if s.prefill[w, col.SENDING] >= 0 or s.queues[w, col.SOURCE, col.HEAD] < 0:
+        return
+    k = pop(s.queues[w, col.SOURCE], s.chunk, col.CHUNK_NEXT)
+    r, pages = s.chunk[k, col.CHUNK_REQUEST], s.chunk[k, col.CHUNK_PAGES]
+    d = s.request[r, col.AT_DECODE]
+    alone = path_duration(s, col.HANDOFF, pages)
+    _bring_up(s, d)
+    s.prefill[w, col.SENDING] = k
+    s.prefill[w, col.SEND_TAG] = s.decode[d, col.VIRTUAL] + UNIT * alone
+    s.prefill[w, col.SENT_PAGES] += pages
+    s.inbound[d, s.decode[d, col.N_INBOUND]] = w
+    s.decode[d, col.N_INBOUND] += 1
+    s.decode[d, col.CHUNKS] += 1
+    s.decode[d, col.CHUNKS_BEYOND] += is_beyond(
+        s, col.DOMAIN_PAYLOAD + col.HANDOFF, pages * s.settings[col.PAGE_BYTES]
+    )
+    if s.chunk[k, col.CHUNK_IS_LAST] == 1:
+        s.request[r, col.CHUNK_BEGAN] = s.clock[col.NOW]
+        s.request[r, col.CHUNK_ALONE] = alone
+    touch_decode(s, d)
+
+
+def end_chunk(s: State, d: int) -> None:
+    """End the chunk that is due at decode worker `d`; with the last of a request, end its handoff."""
+    _bring_up(s, d)
+    place = _first(s, d)
+    w = s.inbound[d, place]
+    s.decode[d, col.N_INBOUND] -= 1
+    s.inbound[d, place] = s.inbound[d, s.decode[d, col.N_INBOUND]]
+    if s.decode[d, col.N_INBOUND] == 0:
+        s.decode[d, col.VIRTUAL] = 0
+    k = s.prefill[w, col.SENDING]
+    s.prefill[w, col.SENDING] = -1
+    s.decode[d, col.RECEIVED_PAGES] += s.chunk[k, col.CHUNK_PAGES]
+    touch_prefill(s, w)
+    touch_decode(s, d)
+    plan_inbound(s, d)
+    if s.chunk[k, col.CHUNK_IS_LAST] == 1:
+        r = s.chunk[k, col.CHUNK_REQUEST]
+        s.request[r, col.HANDED] = s.clock[col.NOW]
+        leave(s, w, r)
+        push(s.decode_queues[d, col.JOINING], s.request, col.NEXT_DECODE, r)
+        end_run_early(s, d)
+
+
+def plan_inbound(s: State, d: int) -> None:
+    """Schedule the next end of a chunk at decode worker `d`."""
+    if s.decode[d, col.N_INBOUND] == 0:
+        schedule(s, d, col.NEVER)
+        return
+    tag = s.prefill[s.inbound[d, _first(s, d)], col.SEND_TAG]
+    left = max(0, tag - s.decode[d, col.VIRTUAL]) * _sharing(s, d)
+    schedule(s, d, s.decode[d, col.VIRTUAL_AT] + -(-left // UNIT))
+
+
+def _first(s: State, d: int) -> int:
+    """Return the place of the chunk with the least tag, the least source on a tie."""
+    best = 0
+    for place in range(1, s.decode[d, col.N_INBOUND]):
+        w, first = s.inbound[d, place], s.inbound[d, best]
+        tag, least = s.prefill[w, col.SEND_TAG], s.prefill[first, col.SEND_TAG]
+        if tag < least or (tag == least and w < first):
+            best = place
+    return best
+
+
+def _bring_up(s: State, d: int) -> None:
+    """Bring the virtual time of decode worker `d` up to now."""
+    if s.decode[d, col.N_INBOUND] > 0:
+        passed = (s.clock[col.NOW] - s.decode[d, col.VIRTUAL_AT]) * UNIT
+        s.decode[d, col.VIRTUAL] += passed // _sharing(s, d)
+    s.decode[d, col.VIRTUAL_AT] = s.clock[col.NOW]
+
+
+def _sharing(s: State, d: int) -> int:
+    return int(s.decode[d, col.N_INBOUND]) if s.settings[col.SHARED] == 1 else 1
