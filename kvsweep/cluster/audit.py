@@ -25,11 +25,11 @@ def broken_rule(s: State) -> int:
         found = _pools(s, w)
         if found != 0:
             return found
-    for r in range(s.clock[col.NEXT_ARRIVAL]):
+    for r in range(s.run[col.NEXT_ARRIVAL]):
         if s.request[r, col.ADMITTED] >= 0:
             found = _request(s, r)
             if found != 0:
-                s.clock[col.SUSPECT] = r
+                s.run[col.SUSPECT] = r
                 return found
     for d in range(s.decode.shape[0]):
         found = _batch(s, d)
@@ -39,9 +39,10 @@ def broken_rule(s: State) -> int:
 
 
 def _pools(s: State, w: int) -> int:
-    device = host = 0
-    idle = host_idle = 0
-    for segment in range(s.segment.size):
+    if not _are_closed(s, w):
+        return 4
+    device = host = idle = host_idle = 0
+    for segment in range(s.entry_of.shape[1]):
         e = s.entry_of[w, segment]
         if e < 0:
             continue
@@ -50,23 +51,27 @@ def _pools(s: State, w: int) -> int:
         if s.entry[e, col.PINS] == 0:
             idle += s.entry[e, col.DEVICE]
             host_idle += s.entry[e, col.HOST]
-        if not _is_closed(s, e):
-            return 4
-    for r in range(s.clock[col.NEXT_ARRIVAL]):
+    for r in range(s.run[col.NEXT_ARRIVAL]):
         if s.request[r, col.AT_PREFILL] == w and s.request[r, col.ADMITTED] >= 0:
             device += s.request[r, col.PRIVATE]
     own = s.prefill[w]
-    if own[col.FREE] < 0 or device + own[col.FREE] != own[col.POOL]:
+    if own[col.FREE] < 0 or device + own[col.FREE] != own[col.POOL] or s.real[col.N_REAL + 4 * w] != device:
         return 1
-    if s.occupancy[2 * w, col.LEVEL] != device:
-        return 1
-    if own[col.HOST_FREE] < 0 or host + own[col.HOST_FREE] != own[col.HOST_POOL]:
+    if (
+        own[col.HOST_FREE] < 0
+        or host + own[col.HOST_FREE] != own[col.HOST_POOL]
+        or s.real[col.N_REAL + 4 * w + 2] != host
+    ):
         return 2
-    if s.occupancy[2 * w + 1, col.LEVEL] != host:
-        return 2
-    if idle != own[col.IDLE] or host_idle != own[col.HOST_IDLE]:
-        return 3
-    return 0
+    return 0 if idle == own[col.IDLE] and host_idle == own[col.HOST_IDLE] else 3
+
+
+def _are_closed(s: State, w: int) -> bool:
+    for segment in range(s.entry_of.shape[1]):
+        e = s.entry_of[w, segment]
+        if e >= 0 and not _is_closed(s, e):
+            return False
+    return True
 
 
 def _is_closed(s: State, e: int) -> bool:
@@ -84,7 +89,7 @@ def _is_closed(s: State, e: int) -> bool:
 
 
 def _request(s: State, r: int) -> int:
-    request, page = s.request[r], s.settings[col.PAGE]
+    request, page = s.request[r], s.run[col.PAGE]
     hits = (request[col.MATCHED] + request[col.RETRIEVED]) * page
     gone = request[col.PROMPT] - request[col.TO_DO] - hits
     if request[col.TO_DO] < 0 or gone < 0 or hits >= request[col.PROMPT]:
@@ -94,8 +99,8 @@ def _request(s: State, r: int) -> int:
     reached = request[col.POSITION] // page
     if request[col.PRIVATE] != request[col.PAGES] - reached:
         return 5
-    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
-        e = s.chain_entry[place]
+    for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
+        e = s.chain[place, col.ENTRY]
         pages = min(reached, s.entry[e, col.LENGTH])
         if s.entry[e, col.DEVICE] < pages or s.entry[e, col.PINS] < 1:
             return 5
@@ -109,7 +114,7 @@ def _batch(s: State, d: int) -> int:
         return 7
     context = 0
     for place in range(own[col.RUNNING]):
-        r = s.batch[d, place]
+        r = s.decode[d, col.N_DECODE + place]
         done = own[col.STEP] - (s.request[r, col.FINISH_STEP] - s.request[r, col.OUTPUT])
         context += s.request[r, col.PROMPT] + done
     return 0 if context == own[col.CONTEXT] and own[col.RUNNING] <= own[col.MAX_RUNNING] else 8

@@ -13,34 +13,46 @@ def rounded(femtoseconds: int) -> int:
 
 def prefill_duration(s: State, tokens: int, squares: int) -> int:
     """Return the time of a step that executes `tokens`, `squares` = Σ (end² − begin²) over its pieces [ps]."""
-    fixed, token, pair, least = s.prefill_times[0], s.prefill_times[1], s.prefill_times[2], s.prefill_times[3]
-    return rounded(max(least, fixed + token * tokens + pair * squares // 2))
+    time = s.run[col.STEP_FIXED] + s.run[col.STEP_PER_TOKEN] * tokens + s.run[col.STEP_PER_PAIR] * squares // 2
+    return rounded(max(s.run[col.STEP_LEAST], time))
 
 
 def decode_duration(s: State, d: int, n: int, context: int) -> int:
     """Return the time of a step of `n` sequences that store `context` tokens together [ps]."""
-    return rounded(s.decode_times[d, n, 0] + s.decode_times[d, n, 1] * context)
+    base = s.run[col.TIMES] + 2 * n
+    return rounded(s.decode[d, base] + s.decode[d, base + 1] * context)
 
 
 def path_duration(s: State, path: int, pages: int) -> int:
     """Return the time of an isolated copy of `pages` [ps]."""
-    payload = pages * s.settings[col.PAGE_BYTES]
-    return rounded(s.path_times[path, 0] + s.path_times[path, 1] * payload // 1000)
+    payload = pages * s.run[col.PAGE_BYTES]
+    return rounded(s.run[col.PATHS + 2 * path] + s.run[col.PATHS + 2 * path + 1] * payload // 1000)
 
 
 def is_beyond(s: State, row: int, value: int) -> int:
     """Return 1 where `value` lies outside the measured range `row`."""
-    return 0 if s.domain[row, 0] <= value <= s.domain[row, 1] else 1
+    return 0 if s.run[col.DOMAIN + 2 * row] <= value <= s.run[col.DOMAIN + 2 * row + 1] else 1
+
+
+def earliest(s: State) -> int:
+    """Return the resource whose event is next."""
+    return int(s.due[1])
+
+
+def due(s: State, resource: int) -> int:
+    """Return the time of the next event of `resource`, NEVER for none [ps]."""
+    return int(s.due[s.run[col.LEAVES] + s.run[col.LEAVES] + resource])
 
 
 def schedule(s: State, resource: int, time: int) -> None:
     """Set the next event of `resource` to `time` [ps] and find the earliest anew; the lower number wins a tie."""
-    when, tree = s.when, s.tree
-    when[resource] = time
-    place = (tree.size // 2 + resource) >> 1
+    tree, leaves = s.due, s.run[col.LEAVES]
+    times = 2 * leaves
+    tree[times + resource] = time
+    place = (leaves + resource) >> 1
     while place >= 1:
         left, right = tree[2 * place], tree[2 * place + 1]
-        tree[place] = left if when[left] <= when[right] else right
+        tree[place] = left if tree[times + left] <= tree[times + right] else right
         place >>= 1
 
 
@@ -69,43 +81,38 @@ def arrival_resource(s: State) -> int:
     return 2 * s.decode.shape[0] + 3 * s.prefill.shape[0]
 
 
-def push(queue: Ints, links: Ints, link: int, item: int) -> None:
-    """Put `item` at the end of a queue (head, tail) whose links are the column `link` of `links`."""
+def push(table: Ints, row: int, queue: int, links: Ints, link: int, item: int) -> None:
+    """Put `item` at the end of the queue whose head and tail are at column `queue`, linked by column `link`."""
     links[item, link] = -1
-    if queue[col.HEAD] < 0:
-        queue[col.HEAD] = item
+    if table[row, queue] < 0:
+        table[row, queue] = item
     else:
-        links[queue[col.TAIL], link] = item
-    queue[col.TAIL] = item
+        links[table[row, queue + 1], link] = item
+    table[row, queue + 1] = item
 
 
-def pop(queue: Ints, links: Ints, link: int) -> int:
+def pop(table: Ints, row: int, queue: int, links: Ints, link: int) -> int:
     """Take the first item off a queue that is not empty."""
-    item: int = queue[col.HEAD]
-    queue[col.HEAD] = links[item, link]
+    item: int = table[row, queue]
+    table[row, queue] = links[item, link]
     return item
 
 
 def touch_prefill(s: State, w: int) -> None:
     """Have the dispatch of this instant look at prefill worker `w`."""
-    if s.prefill[w, col.DIRTY] == 0:
-        s.prefill[w, col.DIRTY] = 1
-        s.dirty_prefill[s.clock[col.N_DIRTY_PREFILL]] = w
-        s.clock[col.N_DIRTY_PREFILL] += 1
+    s.prefill[w, col.DIRTY] = 1
 
 
 def touch_decode(s: State, d: int) -> None:
     """Have the dispatch of this instant look at decode worker `d`."""
-    if s.decode[d, col.DIRTY] == 0:
-        s.decode[d, col.DIRTY] = 1
-        s.dirty_decode[s.clock[col.N_DIRTY_DECODE]] = d
-        s.clock[col.N_DIRTY_DECODE] += 1
+    s.decode[d, col.DIRTY] = 1
 
 
 def occupy(s: State, pool: int, pages: int, time: int) -> None:
     """Count `pages` more (or fewer) held in `pool` from `time` [ps] on."""
-    s.occupancy[pool, col.LEVEL] += pages
-    s.occupancy[pool, col.WEIGHTED] += pages * (min(time, s.settings[col.OCCUPANCY_END]) * 1e-12)
+    level = col.N_REAL + 2 * pool
+    s.real[level] += pages
+    s.real[level + 1] += pages * (min(time, s.run[col.OCCUPANCY_END]) * 1e-12)
 
 
 def host_pool(w: int) -> int:

@@ -15,52 +15,57 @@ HANDOFF, H2D, D2H = range(3)
 """Rows of the path coefficients."""
 
 # What `advance` returns.
-DONE, PAUSED, GROW, STUCK, BROKEN, NONSENSE = range(6)
+DONE, PAUSED, GROW, STUCK, NONSENSE = range(5)
 
-# Clock: scalars of the run. SUSPECT is the request a bad end is about.
-NOW, NEXT_ARRIVAL, N_DIRTY_PREFILL, N_DIRTY_DECODE, N_ENTRIES, N_CHUNKS, LEFT, BROKEN_RULE, SUSPECT, N_CLOCK = range(10)
-
-# Settings: constants of the run.
+# Scalars of the run: first what changes (SUSPECT is the request a bad end is about), then constants. TURN is the
+# gateway's next worker of each side; GROWTH, INBOUND, TIMES are where these begin in a row of decode workers.
 (
+    NOW, NEXT_ARRIVAL, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, TURN, TURN_DECODE,
     PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARED, RETRIEVAL, FRONT,
-    RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, AUDITED, N_SETTINGS,
-) = range(17)  # fmt: skip
+    RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, LEAVES, GROWTH, INBOUND, TIMES,
+    STEP_FIXED, STEP_PER_TOKEN, STEP_PER_PAIR, STEP_LEAST, PATHS,
+) = range(32)  # fmt: skip
+"""PATHS: (setup [fs], per byte [1e-18 s]) of each path; then DOMAIN: (low, high) of each measured range."""
+DOMAIN = PATHS + 6
+N_RUN = DOMAIN + 14
 BALANCE_RATIO, MATCH_RATIO, TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, N_REAL = range(7)
+"""Real numbers; after them, for each pool: pages held, and the sum of (change x time of change) [page s]."""
 RETRIEVE_ALL, RETRIEVE_NONE, RETRIEVE_ASK = range(3)
 
-# Requests. PROMPT, OUTPUT, POSITION, GAP_…, SENT, TO_DO [token]; FULL, PAGES: full pages, and with the rest.
+# Requests. CHAIN to CHAIN_END are places in `State.chain`.
+# PROMPT, OUTPUT, POSITION, GAP_…, SENT, TO_DO [token]; FULL, PAGES: full pages, and with the rest.
 (
     ARRIVAL, PROMPT, OUTPUT, SESSION, FULL, PAGES, REJECTED, AT_PREFILL, AT_DECODE,
     MATCHED, RETRIEVED, ADMITTED, H2D_BEGAN, READY, BEGAN, PREFILLED, FIRST_STEP_END, RESERVED, CHUNK_QUEUED,
     CHUNK_BEGAN, CHUNK_ALONE, HANDED, JOINED, FIRST_TOKEN, FINISHED, FINISH_STEP,
     POSITION, NEXT_POSITION, GAP_BEGIN, GAP_END, SENT, TO_DO, PRIVATE, HOLDS, WRITE_BEGIN, WRITE_END,
     CHUNK_HEAD, CHUNK_TAIL, SLOTS_BEFORE, CAPACITY_BEFORE, NEXT_PREFILL, NEXT_DECODE, NEXT_WRITE, NEXT_ROUTED,
-    N_REQUEST,
-) = range(45)  # fmt: skip
+    DRAW, DRAW_2, DRAW_3, DRAW_4, CHAIN, CHAIN_END, N_REQUEST,
+) = range(51)  # fmt: skip
 REQUEST_INPUTS = 6
 """The first columns of a request are given; all others start at -1."""
 
 # What prefill and decode workers share, for the gateway.
 POOL, LOAD, DIRTY, BUSY_TIME, N_COMMON = range(5)
-# Prefill workers. STEP_…: tokens, Σ (end² − begin²) and farthest position of the step being formed.
+# Prefill workers; a row goes on with the requests of the step. Queues have a head and a tail.
+# STEP_…: tokens, Σ (end² − begin²) and farthest position of the step being formed.
 (
     HOST_POOL, FREE, HOST_FREE, IDLE, HOST_IDLE, EVICTED, HOST_EVICTED, EXPIRED, HOST_EXPIRED,
     CHUNK, SLOTS, USED_SLOTS, PARTIAL, N_STEP, STEP_TOKENS, STEP_SQUARES, STEP_REACH,
     SENDING, SEND_TAG, BLOCKED, BLOCKED_SINCE, BLOCKED_SLOTS, BLOCKED_CAPACITY,
     RETRIEVED_PAGES, WRITTEN_PAGES, SENT_PAGES, RECENT, RECENT_FIRST, RECENT_LAST,
-    STEPS, H2DS, D2HS, STEPS_BEYOND, H2DS_BEYOND, D2HS_BEYOND, N_PREFILL,
-) = range(N_COMMON, N_COMMON + 36)  # fmt: skip
-# Decode workers. CONTEXT [token] stored by the batch; VIRTUAL [ps/256]; STEP counts steps, RUN those until the event.
+    STEPS, H2DS, D2HS, STEPS_BEYOND, H2DS_BEYOND, D2HS_BEYOND,
+    WAITING, WAITING_TAIL, RETRIEVING, RETRIEVING_TAIL, READIED, READIED_TAIL, WRITING, WRITING_TAIL,
+    SOURCE, SOURCE_TAIL, IDLE_LIST, IDLE_TAIL, HOST_IDLE_LIST, HOST_IDLE_TAIL, N_PREFILL,
+) = range(N_COMMON, N_COMMON + 50)  # fmt: skip
+# Decode workers; a row goes on with the batch, then as the constants above say.
+# CONTEXT [token] stored by the batch; VIRTUAL [ps/256]; STEP counts steps, RUN those until the event.
 (
     PROMISED, HELD, RUNNING, MAX_RUNNING, CONTEXT, STEP, BOUNDARY, RUN, VIRTUAL, VIRTUAL_AT, N_INBOUND, RECEIVED_PAGES,
-    DECODE_STEPS, CHUNKS, DECODE_STEPS_BEYOND, CHUNKS_BEYOND, N_DECODE,
-) = range(N_COMMON, N_COMMON + 17)  # fmt: skip
+    DECODE_STEPS, CHUNKS, DECODE_STEPS_BEYOND, CHUNKS_BEYOND,
+    RESERVING, RESERVING_TAIL, JOINING, JOINING_TAIL, N_DECODE,
+) = range(N_COMMON, N_COMMON + 21)  # fmt: skip
 NOT_BLOCKED, BY_SLOTS, BY_CAPACITY = range(3)
-
-# Queues of a worker, each with a head and a tail.
-HEAD, TAIL = range(2)
-WAITING, RETRIEVING, READIED, WRITING, SOURCE, N_PREFILL_QUEUES = range(6)
-RESERVING, JOINING, N_DECODE_QUEUES = range(3)
 
 # Entries: one segment at one worker. DEVICE, HOST: resident pages; CLAIMED: those and the ones in flight to the host.
 (
@@ -68,10 +73,9 @@ RESERVING, JOINING, N_DECODE_QUEUES = range(3)
     BEFORE, HOST_BEFORE, AFTER, HOST_AFTER, N_ENTRY,
 ) = range(17)  # fmt: skip
 
+SEGMENT, ENTRY, SEGMENT_PAGES, N_PLACE = range(4)
+"""Columns of a chain."""
 CHUNK_REQUEST, CHUNK_PAGES, CHUNK_IS_LAST, CHUNK_NEXT, N_CHUNK = range(5)
-
-# Occupancy of a pool: pages now, and the sum of (change x time of change) [page s] up to the end of counting.
-LEVEL, WEIGHTED = range(2)
 
 # Rows of the measured domain; a path adds its number to PATH_PAYLOAD.
 DOMAIN_STEP, DOMAIN_REACH, DOMAIN_BATCH, DOMAIN_CONTEXT, DOMAIN_PAYLOAD = range(5)

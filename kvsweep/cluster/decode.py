@@ -18,38 +18,38 @@ from kvsweep.cluster.state import State
 
 def reserve_next(s: State, d: int) -> int:
     """Reserve room for the first request that waits for it; return it, or -1 where none waits or none fits."""
-    r = s.decode_queues[d, col.RESERVING, col.HEAD]
+    r = s.decode[d, col.RESERVING]
     if r < 0:
         return -1
-    own, page = s.decode[d], s.settings[col.PAGE]
+    own, page = s.decode[d], s.run[col.PAGE]
     room = -(-(s.request[r, col.PROMPT] + s.request[r, col.OUTPUT]) // page)
     if own[col.PROMISED] + room > own[col.POOL]:
         return -1
-    pop(s.decode_queues[d, col.RESERVING], s.request, col.NEXT_DECODE)
+    pop(s.decode, d, col.RESERVING, s.request, col.NEXT_DECODE)
     own[col.PROMISED] += room
-    _hold(s, d, s.request[r, col.PAGES], s.clock[col.NOW])
-    s.request[r, col.RESERVED] = s.clock[col.NOW]
+    _hold(s, d, s.request[r, col.PAGES], s.run[col.NOW])
+    s.request[r, col.RESERVED] = s.run[col.NOW]
     return int(r)
 
 
 def start_run(s: State, d: int) -> None:
     """At a step boundary, let waiting requests join and plan the steps up to the next finish."""
-    own, now = s.decode[d], s.clock[col.NOW]
+    own, now = s.decode[d], s.run[col.NOW]
     if own[col.RUN] > 0:
         return
     fresh = own[col.RUNNING]
-    while own[col.RUNNING] < own[col.MAX_RUNNING] and s.decode_queues[d, col.JOINING, col.HEAD] >= 0:
-        _join(s, d, pop(s.decode_queues[d, col.JOINING], s.request, col.NEXT_DECODE))
+    while own[col.RUNNING] < own[col.MAX_RUNNING] and s.decode[d, col.JOINING] >= 0:
+        _join(s, d, pop(s.decode, d, col.JOINING, s.request, col.NEXT_DECODE))
     n = own[col.RUNNING]
     if n == 0:
         return
     own[col.BOUNDARY] = now
     end = now + decode_duration(s, d, n, own[col.CONTEXT])
     for place in range(fresh, n):
-        s.request[s.batch[d, place], col.FIRST_TOKEN] = end
-    steps = s.request[s.batch[d, 0], col.FINISH_STEP]
+        s.request[s.decode[d, col.N_DECODE + place], col.FIRST_TOKEN] = end
+    steps = s.request[s.decode[d, col.N_DECODE], col.FINISH_STEP]
     for place in range(1, n):
-        steps = min(steps, s.request[s.batch[d, place], col.FINISH_STEP])
+        steps = min(steps, s.request[s.decode[d, col.N_DECODE + place], col.FINISH_STEP])
     own[col.RUN] = steps - own[col.STEP]
     context = own[col.CONTEXT]
     for _ in range(1, own[col.RUN]):
@@ -60,7 +60,7 @@ def start_run(s: State, d: int) -> None:
 
 def end_run_early(s: State, d: int) -> None:
     """Let the run of steps end at the first boundary from now on, as a request would join there."""
-    own, now = s.decode[d], s.clock[col.NOW]
+    own, now = s.decode[d], s.run[col.NOW]
     if own[col.RUN] <= 1 or own[col.RUNNING] >= own[col.MAX_RUNNING]:
         return
     end, context, steps = own[col.BOUNDARY], own[col.CONTEXT], 0
@@ -74,16 +74,16 @@ def end_run_early(s: State, d: int) -> None:
 
 def end_run(s: State, d: int) -> None:
     """Commit the steps that were planned, finish the requests that are through."""
-    own, n, page = s.decode[d], s.decode[d, col.RUNNING], s.settings[col.PAGE]
+    own, n, page = s.decode[d], s.decode[d, col.RUNNING], s.run[col.PAGE]
     time = own[col.BOUNDARY]
     batch_beyond = is_beyond(s, col.DOMAIN_BATCH, n)
     for _ in range(own[col.RUN]):
-        grown = s.growth[d, own[col.STEP] % page]
+        grown = s.decode[d, s.run[col.GROWTH] + own[col.STEP] % page]
         if grown > 0:
             _hold(s, d, grown, time)
         own[col.DECODE_STEPS_BEYOND] += batch_beyond | is_beyond(s, col.DOMAIN_CONTEXT, own[col.CONTEXT])
         time += decode_duration(s, d, n, own[col.CONTEXT])
-        s.windows[time // s.settings[col.WINDOW]] += n
+        s.windows[time // s.run[col.WINDOW]] += n
         own[col.CONTEXT] += n
         own[col.STEP] += 1
     own[col.BUSY_TIME] += time - own[col.BOUNDARY]
@@ -92,11 +92,11 @@ def end_run(s: State, d: int) -> None:
     schedule(s, decode_resource(s, d), col.NEVER)
     kept = 0
     for place in range(n):
-        r = s.batch[d, place]
+        r = s.decode[d, col.N_DECODE + place]
         if s.request[r, col.FINISH_STEP] == own[col.STEP]:
             _finish(s, d, r)
         else:
-            s.batch[d, kept] = r
+            s.decode[d, col.N_DECODE + kept] = r
             kept += 1
     own[col.RUNNING] = kept
     touch_decode(s, d)
@@ -104,29 +104,29 @@ def end_run(s: State, d: int) -> None:
 
 def _join(s: State, d: int, r: int) -> None:
     own, request = s.decode[d], s.request[r]
-    s.batch[d, own[col.RUNNING]] = r
+    s.decode[d, col.N_DECODE + own[col.RUNNING]] = r
     own[col.RUNNING] += 1
     own[col.CONTEXT] += request[col.PROMPT]
-    request[col.JOINED] = s.clock[col.NOW]
+    request[col.JOINED] = s.run[col.NOW]
     request[col.FINISH_STEP] = own[col.STEP] + request[col.OUTPUT]
-    s.growth[d, _residue(s, d, r)] += 1
+    s.decode[d, s.run[col.GROWTH] + _residue(s, d, r)] += 1
 
 
 def _finish(s: State, d: int, r: int) -> None:
-    own, request, page = s.decode[d], s.request[r], s.settings[col.PAGE]
+    own, request, page = s.decode[d], s.request[r], s.run[col.PAGE]
     tokens = request[col.PROMPT] + request[col.OUTPUT]
     own[col.CONTEXT] -= tokens
-    s.growth[d, _residue(s, d, r)] -= 1
+    s.decode[d, s.run[col.GROWTH] + _residue(s, d, r)] -= 1
     own[col.PROMISED] -= -(-tokens // page)
-    _hold(s, d, -tokens // page, s.clock[col.NOW])
+    _hold(s, d, -tokens // page, s.run[col.NOW])
     own[col.LOAD] -= 1
-    request[col.FINISHED] = s.clock[col.NOW]
-    s.clock[col.LEFT] -= 1
+    request[col.FINISHED] = s.run[col.NOW]
+    s.run[col.LEFT] -= 1
 
 
 def _residue(s: State, d: int, r: int) -> int:
     """Return the residue of the steps before which request `r` fills its last page."""
-    page = s.settings[col.PAGE]
+    page = s.run[col.PAGE]
     began = s.request[r, col.FINISH_STEP] - s.request[r, col.OUTPUT]
     return int((began - s.request[r, col.PROMPT]) % page)
 

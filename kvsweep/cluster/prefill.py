@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.clock import (
     d2h_resource,
+    due,
     h2d_resource,
     host_pool,
     is_beyond,
@@ -28,7 +29,7 @@ ADMITTED, REFUSED, NONSENSE = range(3)
 def form_step(s: State, w: int, decide: Decide) -> bool:
     """Start a prefill step at worker `w` if it is idle and somebody can compute; False where a policy failed."""
     own, resource = s.prefill[w], prefill_resource(s, w)
-    if s.when[resource] != col.NEVER:
+    if due(s, resource) != col.NEVER:
         return True
     own[col.N_STEP] = own[col.STEP_TOKENS] = own[col.STEP_SQUARES] = own[col.STEP_REACH] = 0
     budget = own[col.CHUNK]
@@ -36,11 +37,11 @@ def form_step(s: State, w: int, decide: Decide) -> bool:
     own[col.PARTIAL] = -1
     if partial >= 0:
         budget = _take(s, w, partial, budget)
-    while budget > 0 and s.queues[w, col.READIED, col.HEAD] >= 0:
-        budget = _take(s, w, pop(s.queues[w, col.READIED], s.request, col.NEXT_PREFILL), budget)
+    while budget > 0 and s.prefill[w, col.READIED] >= 0:
+        budget = _take(s, w, pop(s.prefill, w, col.READIED, s.request, col.NEXT_PREFILL), budget)
     why = col.NOT_BLOCKED
-    while budget > 0 and s.queues[w, col.WAITING, col.HEAD] >= 0:
-        r = s.queues[w, col.WAITING, col.HEAD]
+    while budget > 0 and s.prefill[w, col.WAITING] >= 0:
+        r = s.prefill[w, col.WAITING]
         if own[col.USED_SLOTS] >= own[col.SLOTS]:
             why = col.BY_SLOTS
             break
@@ -60,7 +61,7 @@ def form_step(s: State, w: int, decide: Decide) -> bool:
         own[col.STEPS_BEYOND] += is_beyond(s, col.DOMAIN_STEP, own[col.STEP_TOKENS]) | is_beyond(
             s, col.DOMAIN_REACH, own[col.STEP_REACH]
         )
-        schedule(s, resource, s.clock[col.NOW] + duration)
+        schedule(s, resource, s.run[col.NOW] + duration)
     return True
 
 
@@ -68,16 +69,16 @@ def join_waiting(s: State, w: int, r: int) -> None:
     """Put request `r`, which arrives now, in the waiting queue of `w`."""
     s.request[r, col.SLOTS_BEFORE] = _blocked(s, w, col.BY_SLOTS)
     s.request[r, col.CAPACITY_BEFORE] = _blocked(s, w, col.BY_CAPACITY)
-    push(s.queues[w, col.WAITING], s.request, col.NEXT_PREFILL, r)
+    push(s.prefill, w, col.WAITING, s.request, col.NEXT_PREFILL, r)
     touch_prefill(s, w)
 
 
 def end_step(s: State, w: int) -> None:
     """End the prefill step of `w`: its KV becomes visible, its chunks may be sent."""
-    own, now = s.prefill[w], s.clock[col.NOW]
+    own, now = s.prefill[w], s.run[col.NOW]
     schedule(s, prefill_resource(s, w), col.NEVER)
     for place in range(own[col.N_STEP]):
-        r = s.step[w, place]
+        r = s.prefill[w, col.N_PREFILL + place]
         request = s.request[r]
         _reach(s, w, r, request[col.NEXT_POSITION])
         if request[col.TO_DO] == 0:
@@ -87,7 +88,7 @@ def end_step(s: State, w: int) -> None:
         if request[col.FIRST_STEP_END] < 0:
             request[col.FIRST_STEP_END] = now
             d = request[col.AT_DECODE]
-            push(s.decode_queues[d, col.RESERVING], s.request, col.NEXT_DECODE, r)
+            push(s.decode, d, col.RESERVING, s.request, col.NEXT_DECODE, r)
             touch_decode(s, d)
     own[col.N_STEP] = 0
     touch_prefill(s, w)
@@ -95,41 +96,37 @@ def end_step(s: State, w: int) -> None:
 
 def start_copies(s: State, w: int) -> None:
     """Start the next retrieval and the next write-back of `w` where the path is idle."""
-    now = s.clock[col.NOW]
-    r = s.queues[w, col.RETRIEVING, col.HEAD]
-    if r >= 0 and s.when[h2d_resource(s, w)] == col.NEVER:
+    now = s.run[col.NOW]
+    r = s.prefill[w, col.RETRIEVING]
+    if r >= 0 and due(s, h2d_resource(s, w)) == col.NEVER:
         pages = s.request[r, col.RETRIEVED]
         s.request[r, col.H2D_BEGAN] = now
         s.prefill[w, col.H2DS] += 1
-        s.prefill[w, col.H2DS_BEYOND] += is_beyond(
-            s, col.DOMAIN_PAYLOAD + col.H2D, pages * s.settings[col.PAGE_BYTES]
-        )
+        s.prefill[w, col.H2DS_BEYOND] += is_beyond(s, col.DOMAIN_PAYLOAD + col.H2D, pages * s.run[col.PAGE_BYTES])
         schedule(s, h2d_resource(s, w), now + path_duration(s, col.H2D, pages))
-    r = s.queues[w, col.WRITING, col.HEAD]
-    if r >= 0 and s.when[d2h_resource(s, w)] == col.NEVER:
+    r = s.prefill[w, col.WRITING]
+    if r >= 0 and due(s, d2h_resource(s, w)) == col.NEVER:
         pages = s.request[r, col.WRITE_END] - s.request[r, col.WRITE_BEGIN]
         s.prefill[w, col.D2HS] += 1
-        s.prefill[w, col.D2HS_BEYOND] += is_beyond(
-            s, col.DOMAIN_PAYLOAD + col.D2H, pages * s.settings[col.PAGE_BYTES]
-        )
+        s.prefill[w, col.D2HS_BEYOND] += is_beyond(s, col.DOMAIN_PAYLOAD + col.D2H, pages * s.run[col.PAGE_BYTES])
         schedule(s, d2h_resource(s, w), now + path_duration(s, col.D2H, pages))
 
 
 def end_retrieval(s: State, w: int) -> None:
     """End the retrieval of `w`: the request is ready to compute."""
     schedule(s, h2d_resource(s, w), col.NEVER)
-    r = pop(s.queues[w, col.RETRIEVING], s.request, col.NEXT_PREFILL)
-    s.request[r, col.READY] = s.clock[col.NOW]
+    r = pop(s.prefill, w, col.RETRIEVING, s.request, col.NEXT_PREFILL)
+    s.request[r, col.READY] = s.run[col.NOW]
     s.prefill[w, col.RETRIEVED_PAGES] += s.request[r, col.RETRIEVED]
     _reach(s, w, r, s.request[r, col.POSITION])
-    push(s.queues[w, col.READIED], s.request, col.NEXT_PREFILL, r)
+    push(s.prefill, w, col.READIED, s.request, col.NEXT_PREFILL, r)
     touch_prefill(s, w)
 
 
 def end_write(s: State, w: int) -> None:
     """End the write-back of `w`: its pages are visible on the host."""
     schedule(s, d2h_resource(s, w), col.NEVER)
-    r = pop(s.queues[w, col.WRITING], s.request, col.NEXT_WRITE)
+    r = pop(s.prefill, w, col.WRITING, s.request, col.NEXT_WRITE)
     s.prefill[w, col.WRITTEN_PAGES] += s.request[r, col.WRITE_END] - s.request[r, col.WRITE_BEGIN]
     show_written(s, r)
     let_go(s, w, r)
@@ -158,37 +155,37 @@ def _admit(s: State, w: int, r: int, decide: Decide) -> int:
     matched, following = match(s, w, r)
     retrieved = retrieved_pages(s, w, r, (matched, following), decide)
     if retrieved < 0:
-        s.clock[col.SUSPECT] = r
+        s.run[col.SUSPECT] = r
         return NONSENSE
     need = request[col.PAGES] - matched
     if need > own[col.FREE] + own[col.IDLE] - idle_pages(s, r):
         return REFUSED
-    pop(s.queues[w, col.WAITING], s.request, col.NEXT_PREFILL)
+    pop(s.prefill, w, col.WAITING, s.request, col.NEXT_PREFILL)
     pin(s, w, r)
     make_room(s, w, col.DEVICE_TIER, need)
     own[col.FREE] -= need
-    occupy(s, host_pool(w) - 1, need, s.clock[col.NOW])
+    occupy(s, host_pool(w) - 1, need, s.run[col.NOW])
     own[col.USED_SLOTS] += 1
-    page = s.settings[col.PAGE]
-    begin = matched + (following - retrieved if s.settings[col.FRONT] == 1 else 0)
+    page = s.run[col.PAGE]
+    begin = matched + (following - retrieved if s.run[col.FRONT] == 1 else 0)
     request[col.MATCHED], request[col.RETRIEVED] = matched, retrieved
     request[col.POSITION] = matched * page
     request[col.GAP_BEGIN], request[col.GAP_END] = begin * page, (begin + retrieved) * page
     request[col.TO_DO] = request[col.PROMPT] - (matched + retrieved) * page
     request[col.SENT], request[col.PRIVATE], request[col.HOLDS] = 0, need, 1
-    request[col.ADMITTED] = s.clock[col.NOW]
+    request[col.ADMITTED] = s.run[col.NOW]
     request[col.SLOTS_BEFORE] = _blocked(s, w, col.BY_SLOTS) - request[col.SLOTS_BEFORE]
     request[col.CAPACITY_BEFORE] = _blocked(s, w, col.BY_CAPACITY) - request[col.CAPACITY_BEFORE]
     if retrieved > 0:
-        push(s.queues[w, col.RETRIEVING], s.request, col.NEXT_PREFILL, r)
+        push(s.prefill, w, col.RETRIEVING, s.request, col.NEXT_PREFILL, r)
     else:
-        request[col.READY] = s.clock[col.NOW]
+        request[col.READY] = s.run[col.NOW]
     return ADMITTED
 
 
 def _take(s: State, w: int, r: int, budget: int) -> int:
     """Give request `r` its share of the step being formed; return the budget that is left [token]."""
-    own, request, page = s.prefill[w], s.request[r], s.settings[col.PAGE]
+    own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
     tokens = request[col.TO_DO]
     if -(-tokens // page) * page > budget:
         tokens = budget
@@ -206,15 +203,15 @@ def _take(s: State, w: int, r: int, budget: int) -> int:
     own[col.STEP_REACH] = max(own[col.STEP_REACH], end)
     request[col.NEXT_POSITION] = end
     if request[col.BEGAN] < 0:
-        request[col.BEGAN] = s.clock[col.NOW]
-    s.step[w, own[col.N_STEP]] = r
+        request[col.BEGAN] = s.run[col.NOW]
+    own[col.N_PREFILL + own[col.N_STEP]] = r
     own[col.N_STEP] += 1
     return int(budget - -(-tokens // page) * page)
 
 
 def _reach(s: State, w: int, r: int, position: int) -> None:
     """Bring request `r` to `position` [token], over what is retrieved there, and make its full pages visible."""
-    request, page = s.request[r], s.settings[col.PAGE]
+    request, page = s.request[r], s.run[col.PAGE]
     before = request[col.POSITION] // page
     request[col.POSITION] = request[col.GAP_END] if position == request[col.GAP_BEGIN] else position
     pages = request[col.POSITION] // page
@@ -226,29 +223,29 @@ def _reach(s: State, w: int, r: int, position: int) -> None:
 def _free_private(s: State, w: int, r: int, pages: int) -> None:
     s.request[r, col.PRIVATE] -= pages
     s.prefill[w, col.FREE] += pages
-    occupy(s, host_pool(w) - 1, -pages, s.clock[col.NOW])
+    occupy(s, host_pool(w) - 1, -pages, s.run[col.NOW])
 
 
 def _write_back(s: State, w: int, r: int) -> None:
     if claim_host(s, w, r) > 0:
         s.request[r, col.HOLDS] += 1
-        push(s.queues[w, col.WRITING], s.request, col.NEXT_WRITE, r)
+        push(s.prefill, w, col.WRITING, s.request, col.NEXT_WRITE, r)
 
 
 def _queue_chunk(s: State, w: int, r: int) -> None:
     """Make a chunk of what request `r` computed and matched since the last one."""
-    request, page = s.request[r], s.settings[col.PAGE]
-    k = s.clock[col.N_CHUNKS]
-    s.clock[col.N_CHUNKS] += 1
+    request, page = s.request[r], s.run[col.PAGE]
+    k = s.run[col.N_CHUNKS]
+    s.run[col.N_CHUNKS] += 1
     s.chunk[k, col.CHUNK_REQUEST] = r
     s.chunk[k, col.CHUNK_PAGES] = -(-request[col.POSITION] // page) - -(-request[col.SENT] // page)
     s.chunk[k, col.CHUNK_IS_LAST] = int(request[col.PREFILLED] >= 0)
     request[col.SENT] = request[col.POSITION]
     if request[col.RESERVED] >= 0:
-        push(s.queues[w, col.SOURCE], s.chunk, col.CHUNK_NEXT, k)
-        request[col.CHUNK_QUEUED] = s.clock[col.NOW]
+        push(s.prefill, w, col.SOURCE, s.chunk, col.CHUNK_NEXT, k)
+        request[col.CHUNK_QUEUED] = s.run[col.NOW]
     else:
-        push(request[col.CHUNK_HEAD : col.CHUNK_TAIL + 1], s.chunk, col.CHUNK_NEXT, k)
+        push(s.request, r, col.CHUNK_HEAD, s.chunk, col.CHUNK_NEXT, k)
 
 
 def _note_block(s: State, w: int, why: int) -> None:
@@ -256,12 +253,12 @@ def _note_block(s: State, w: int, why: int) -> None:
     s.prefill[w, col.BLOCKED_SLOTS] = _blocked(s, w, col.BY_SLOTS)
     s.prefill[w, col.BLOCKED_CAPACITY] = _blocked(s, w, col.BY_CAPACITY)
     s.prefill[w, col.BLOCKED] = why
-    s.prefill[w, col.BLOCKED_SINCE] = s.clock[col.NOW]
+    s.prefill[w, col.BLOCKED_SINCE] = s.run[col.NOW]
 
 
 def _blocked(s: State, w: int, why: int) -> int:
     """Return how long the queue of `w` has been blocked for a reason so far [ps]."""
     total = s.prefill[w, col.BLOCKED_SLOTS + why - col.BY_SLOTS]
     if s.prefill[w, col.BLOCKED] == why:
-        total += s.clock[col.NOW] - s.prefill[w, col.BLOCKED_SINCE]
+        total += s.run[col.NOW] - s.prefill[w, col.BLOCKED_SINCE]
     return int(total)

@@ -19,17 +19,17 @@ def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int], decide: De
     -1 where the policy answers NaN.
     """
     matched, following = split
-    if following == 0 or s.settings[col.RETRIEVAL] == col.RETRIEVE_ALL:
+    if following == 0 or s.run[col.RETRIEVAL] == col.RETRIEVE_ALL:
         return following
-    if s.settings[col.RETRIEVAL] == col.RETRIEVE_NONE:
+    if s.run[col.RETRIEVAL] == col.RETRIEVE_NONE:
         return 0
-    page = s.settings[col.PAGE]
+    page = s.run[col.PAGE]
     missing = s.request[r, col.PAGES] - matched - following
     tokens, context = (following + missing) * page, matched * page
     squares = (context + tokens) * (context + tokens) - context * context
     compute = (following + missing) / (prefill_duration(s, tokens, squares) * 1e-12)
     restore = following / (path_duration(s, col.H2D, following) * 1e-12)
-    rate = recent_arrivals(s, w) / (s.settings[col.RATE_WINDOW] * 1e-12)
+    rate = recent_arrivals(s, w) / (s.run[col.RATE_WINDOW] * 1e-12)
     hits = float(following)
     reassigned = decide(
         float(following + missing), float(missing), hits, rate, s.real[col.TARGET], restore, compute,
@@ -56,7 +56,7 @@ def note_arrival(s: State, w: int, r: int) -> None:
 
 def recent_arrivals(s: State, w: int) -> int:
     """Return the number of arrivals at `w` within the last rate window."""
-    since = s.clock[col.NOW] - s.settings[col.RATE_WINDOW]
+    since = s.run[col.NOW] - s.run[col.RATE_WINDOW]
     while s.prefill[w, col.RECENT] > 0 and s.request[s.prefill[w, col.RECENT_FIRST], col.ARRIVAL] <= since:
         s.prefill[w, col.RECENT_FIRST] = s.request[s.prefill[w, col.RECENT_FIRST], col.NEXT_ROUTED]
         s.prefill[w, col.RECENT] -= 1

@@ -24,7 +24,7 @@ MAX_TABLE = 1 << 29
 _LARGE = 1 << 61
 
 
-def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy, *, audited: bool) -> State:
+def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy) -> State:
     """Return the state before the first arrival; raises InputError for what cannot be run."""
     found = chains(trace, config.page_size)
     times = coefficients(profile, config.page_size)
@@ -32,46 +32,30 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     request = _requests(trace, config.page_size)
     n_resources = 2 * n_decode + 3 * n_prefill + 1
-    leaves = 1 << (n_resources - 1).bit_length()
-    clock = np.zeros(col.N_CLOCK, dtype=np.int64)
-    clock[col.LEFT], clock[col.SUSPECT] = n, -1
-    rng = np.random.default_rng(config.gateway.seed)
+    real = np.zeros(col.N_REAL + 2 * (2 * n_prefill + n_decode))
+    real[: col.N_REAL] = _real_settings(config, profile, policy)
+    decode = _decode_workers(config, profile)
     state = State(
-        clock=clock,
-        settings=_settings(config, times, policy, int(request[-1, col.ARRIVAL]), audited),
-        real=_real_settings(config, profile, policy),
+        run=_scalars(config, times, policy, int(request[-1, col.ARRIVAL])),
+        real=real,
         request=request,
-        draws=rng.integers(0, 2**31, (n, 4)),
         prefill=_prefill_workers(config),
-        decode=_decode_workers(config),
-        turn=np.zeros(2, dtype=np.int64),
+        decode=decode,
         sessions=_none((2, int(trace.session.max(initial=-1)) + 1)),
-        queues=_none((n_prefill, col.N_PREFILL_QUEUES, 2)),
-        decode_queues=_none((n_decode, col.N_DECODE_QUEUES, 2)),
-        step=_none((n_prefill, max(group.max_running for group in config.prefill))),
-        batch=_none((n_decode, max(group.max_running for group in config.decode))),
-        growth=np.zeros((n_decode, config.page_size), dtype=np.int64),
-        inbound=_none((n_decode, n_prefill)),
-        idle=_none((n_prefill, 2, 2)),
-        segment=found.length,
-        chain_offsets=found.offsets,
-        chain=found.chain,
-        chain_entry=np.empty(len(found.chain), dtype=np.int64),
+        chain=_places(found),
         entry_of=np.full((n_prefill, len(found.length)), -1, dtype=np.int32),
         entry=np.zeros((_most_entries(found, n_prefill), col.N_ENTRY), dtype=np.int64),
         chunk=np.zeros((_most_chunks(trace, config), col.N_CHUNK), dtype=np.int64),
-        prefill_times=times.prefill,
-        decode_times=_decode_times(config, profile),
-        path_times=times.paths,
-        domain=times.domain,
-        occupancy=np.zeros((2 * n_prefill + n_decode, 2)),
         windows=np.zeros(WINDOWS, dtype=np.int64),
-        when=np.full(leaves, col.NEVER, dtype=np.int64),
-        tree=np.zeros(2 * leaves, dtype=np.int64),
-        dirty_prefill=_none((n_prefill,)),
-        dirty_decode=_none((n_decode,)),
+        due=_winner_tree(n_resources, int(request[0, col.ARRIVAL])),
     )
-    _plant(state, n_resources - 1, int(request[0, col.ARRIVAL]))
+    request[:, col.CHAIN], request[:, col.CHAIN_END] = found.offsets[:-1], found.offsets[1:]
+    request[:, col.DRAW : col.DRAW + 4] = np.random.default_rng(config.gateway.seed).integers(0, 2**31, (n, 4))
+    state.run[col.LEFT] = n
+    state.run[col.LEAVES] = _leaves(n_resources)
+    state.run[col.GROWTH] = col.N_DECODE + _most_running(config)
+    state.run[col.INBOUND] = state.run[col.GROWTH] + config.page_size
+    state.run[col.TIMES] = state.run[col.INBOUND] + n_prefill
     return state
 
 
@@ -79,17 +63,30 @@ def _none(shape: tuple[int, ...]) -> Ints:
     return np.full(shape, -1, dtype=np.int64)
 
 
-def _plant(state: State, arrivals: int, first: int) -> None:
-    """Fill the winner tree when all that is due is the first arrival."""
-    leaves = len(state.when)
-    state.tree[leaves:] = np.arange(leaves)
+def _leaves(n_resources: int) -> int:
+    return 1 << (n_resources - 1).bit_length()
+
+
+def _winner_tree(n_resources: int, first: int) -> Ints:
+    """Return the tree when all that is due is the arrival at `first` [ps], the event of the last resource."""
+    leaves = _leaves(n_resources)
+    tree = np.full(3 * leaves, col.NEVER, dtype=np.int64)
+    tree[leaves : 2 * leaves] = np.arange(leaves)
     for place in range(leaves - 1, 0, -1):
-        state.tree[place] = state.tree[2 * place]
-    state.when[arrivals] = first
-    place = leaves + arrivals
+        tree[place] = tree[2 * place]
+    tree[2 * leaves + n_resources - 1] = first
+    place = leaves + n_resources - 1
     while place > 1:
         place //= 2
-        state.tree[place] = arrivals
+        tree[place] = n_resources - 1
+    return tree
+
+
+def _places(found: Chains) -> Ints:
+    places = np.zeros((len(found.chain), col.N_PLACE), dtype=np.int64)
+    places[:, col.SEGMENT] = found.chain
+    places[:, col.SEGMENT_PAGES] = found.length[found.chain]
+    return places
 
 
 def _requests(trace: Trace, page: int) -> Ints:
@@ -103,8 +100,8 @@ def _requests(trace: Trace, page: int) -> Ints:
     return request
 
 
-def _settings(config: ClusterConfig, times: Coefficients, policy: Policy, last: int, audited: bool) -> Ints:
-    settings = np.zeros(col.N_SETTINGS, dtype=np.int64)
+def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: int) -> Ints:
+    scalars = np.zeros(col.N_RUN, dtype=np.int64)
     values = {
         col.PAGE: config.page_size,
         col.WINDOW: _picoseconds(config.window_seconds),
@@ -121,11 +118,14 @@ def _settings(config: ClusterConfig, times: Coefficients, policy: Policy, last: 
         col.RATE_WINDOW: _picoseconds(config.retrieval.rate_window_seconds),
         col.PAGE_BYTES: times.page_bytes,
         col.OCCUPANCY_END: last if last > 0 else col.NEVER,
-        col.AUDITED: int(audited),
+        col.SUSPECT: -1,
     }
     for column, value in values.items():
-        settings[column] = value
-    return settings
+        scalars[column] = value
+    scalars[col.STEP_FIXED : col.STEP_LEAST + 1] = times.prefill
+    scalars[col.PATHS : col.DOMAIN] = times.paths.ravel()
+    scalars[col.DOMAIN :] = times.domain.ravel()
+    return scalars
 
 
 def _retrieval_code(policy: Policy) -> int:
@@ -133,13 +133,17 @@ def _retrieval_code(policy: Policy) -> int:
     return fixed.get(policy.name, col.RETRIEVE_ASK) if policy.origin.startswith("built in") else col.RETRIEVE_ASK
 
 
-def _real_settings(config: ClusterConfig, profile: Profile, policy: Policy) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _real_settings(
+    config: ClusterConfig, profile: Profile, policy: Policy
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     real = np.zeros(col.N_REAL)
     real[col.BALANCE_RATIO] = config.gateway.balance_ratio
     real[col.MATCH_RATIO] = config.gateway.match_ratio
     if _retrieval_code(policy) == col.RETRIEVE_ASK:
         if config.slo.ttft_seconds is None:
-            raise InputError(f"slo: ttft_seconds: missing; retrieval policy {policy.name} decides by it; allowed: a time")
+            raise InputError(
+                f"slo: ttft_seconds: missing; retrieval policy {policy.name} decides by it; allowed: a time"
+            )
         real[col.TARGET] = config.slo.ttft_seconds
     real[col.TOKEN_SECONDS] = profile.prefill.token_seconds
     real[col.PAIR_SECONDS] = profile.prefill.token_pair_seconds
@@ -148,30 +152,32 @@ def _real_settings(config: ClusterConfig, profile: Profile, policy: Policy) -> n
 
 
 def _prefill_workers(config: ClusterConfig) -> Ints:
-    table = np.zeros((config.n_prefill, col.N_PREFILL), dtype=np.int64)
+    slots = max(group.max_running for group in config.prefill)
+    table = np.zeros((config.n_prefill, col.N_PREFILL + slots), dtype=np.int64)
     for w, group in enumerate(config.prefill_workers()):
         pool, host = group.device_tokens // config.page_size, group.host_tokens // config.page_size
         table[w, [col.POOL, col.FREE]] = pool
         table[w, [col.HOST_POOL, col.HOST_FREE]] = host
         table[w, col.CHUNK], table[w, col.SLOTS] = group.chunk_tokens, group.max_running
     table[:, [col.PARTIAL, col.SENDING]] = -1
+    table[:, col.WAITING : col.N_PREFILL] = -1
     return table
 
 
-def _decode_workers(config: ClusterConfig) -> Ints:
-    table = np.zeros((config.n_decode, col.N_DECODE), dtype=np.int64)
+def _decode_workers(config: ClusterConfig, profile: Profile) -> Ints:
+    times = col.N_DECODE + _most_running(config) + config.page_size + config.n_prefill
+    table = np.zeros((config.n_decode, times + 2 * (_most_running(config) + 1)), dtype=np.int64)
     for d, group in enumerate(config.decode_workers()):
         table[d, col.POOL] = group.device_tokens // config.page_size
         table[d, col.MAX_RUNNING] = group.max_running
+        found = decode_coefficients(profile, group.graph_buckets, group.max_running)
+        table[d, times : times + found.size] = found.ravel()
+    table[:, col.RESERVING : col.N_DECODE] = -1
     return table
 
 
-def _decode_times(config: ClusterConfig, profile: Profile) -> Ints:
-    workers = config.decode_workers()
-    table = np.zeros((len(workers), max(group.max_running for group in workers) + 1, 2), dtype=np.int64)
-    for d, group in enumerate(workers):
-        table[d, : group.max_running + 1] = decode_coefficients(profile, group.graph_buckets, group.max_running)
-    return table
+def _most_running(config: ClusterConfig) -> int:
+    return max(group.max_running for group in config.decode)
 
 
 def _most_entries(found: Chains, n_prefill: int) -> int:
@@ -180,7 +186,7 @@ def _most_entries(found: Chains, n_prefill: int) -> int:
 
 
 def _most_chunks(trace: Trace, config: ClusterConfig) -> int:
-    """Return the most chunks of handoff there can be: one a step, whole budgets but for the first and last of a request."""
+    """Return the most chunks of handoff there can be: all but the first and last of a request are whole budgets."""
     chunk = min(group.chunk_tokens for group in config.prefill)
     return int((-(-trace.input_tokens // chunk) + 2).sum())
 
@@ -191,15 +197,17 @@ def _picoseconds(seconds: float) -> int:
 
 def _check(trace: Trace, config: ClusterConfig, profile: Profile, times: Coefficients, n_segments: int) -> None:
     for role, groups in (("prefill", config.prefill), ("decode", config.decode)):
-        for group in groups:  # type: ignore[attr-defined]
+        for group in groups:
             if group.tp != profile.tp:
-                raise InputError(f"{role} workers: tp: {group.tp}; allowed: {profile.tp}, as profile {profile.name!r} has")
+                raise InputError(
+                    f"{role} workers: tp: {group.tp}; allowed: {profile.tp}, as profile {profile.name!r} has"
+                )
     if float(trace.arrival[-1]) > LONGEST:
         raise InputError(f"the trace lasts {trace.arrival[-1]:.4g} s; allowed: at most {LONGEST} s")
     if config.n_prefill * n_segments > MAX_TABLE:
         raise InputError(
-            f"{config.n_prefill} prefill workers and {n_segments} distinct pieces of prompts; allowed: a product of at most "
-            f"{MAX_TABLE}: fewer workers, or a shorter trace"
+            f"{config.n_prefill} prefill workers and {n_segments} distinct pieces of prompts; allowed: "
+            f"a product of at most {MAX_TABLE}: fewer workers, or a shorter trace"
         )
     _check_range(trace, config, profile, times)
 

@@ -12,26 +12,26 @@ from kvsweep.cluster.state import State
 def resolve(s: State, w: int, r: int) -> None:
     """Note the entries of the chain of request `r` at its worker `w`, new ones for segments it has not seen."""
     parent = -1
-    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
-        segment = s.chain[place]
+    for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
+        segment = s.chain[place, col.SEGMENT]
         e = int(s.entry_of[w, segment])
         if e < 0:
-            e = s.clock[col.N_ENTRIES]
-            s.clock[col.N_ENTRIES] += 1
+            e = s.run[col.N_ENTRIES]
+            s.run[col.N_ENTRIES] += 1
             s.entry_of[w, segment] = e
-            s.entry[e, col.LENGTH] = s.segment[segment]
+            s.entry[e, col.LENGTH] = s.chain[place, col.SEGMENT_PAGES]
             s.entry[e, col.PARENT] = parent
-        s.chain_entry[place] = e
+        s.chain[place, col.ENTRY] = e
         parent = e
 
 
 def match(s: State, w: int, r: int) -> tuple[int, int]:
-    """Return the leading pages of request `r` that are visible on the device of `w`, and those after them on its host."""
-    left = (s.request[r, col.PROMPT] - 1) // s.settings[col.PAGE]
+    """Return the leading pages of request `r` visible on the device of `w`, and those after them on its host."""
+    left = (s.request[r, col.PROMPT] - 1) // s.run[col.PAGE]
     on_device = True
     matched = following = 0
-    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
-        e = s.entry_of[w, s.chain[place]]
+    for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
+        e = s.entry_of[w, s.chain[place, col.SEGMENT]]
         if e < 0 or left <= 0:
             break
         length = min(s.entry[e, col.LENGTH], left)
@@ -51,8 +51,8 @@ def match(s: State, w: int, r: int) -> tuple[int, int]:
 def idle_pages(s: State, r: int) -> int:
     """Return the idle device pages of the chain of request `r`, which pinning would take from the evictable ones."""
     found = 0
-    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
-        e = s.chain_entry[place]
+    for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
+        e = s.chain[place, col.ENTRY]
         if s.entry[e, col.PINS] == 0:
             found += s.entry[e, col.DEVICE]
     return found
@@ -60,8 +60,8 @@ def idle_pages(s: State, r: int) -> int:
 
 def pin(s: State, w: int, r: int) -> None:
     """Pin the chain of request `r` and count the admission."""
-    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
-        e = s.chain_entry[place]
+    for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
+        e = s.chain[place, col.ENTRY]
         s.entry[e, col.USES] += 1
         s.entry[e, col.PINS] += 1
         if s.entry[e, col.PINS] == 1:
@@ -74,11 +74,11 @@ def pin(s: State, w: int, r: int) -> None:
 
 def release(s: State, w: int, r: int) -> None:
     """Take a pin off the chain of request `r`, deepest segment first."""
-    for place in range(s.chain_offsets[r + 1] - 1, s.chain_offsets[r] - 1, -1):
-        e = s.chain_entry[place]
+    for place in range(s.request[r, col.CHAIN_END] - 1, s.request[r, col.CHAIN] - 1, -1):
+        e = s.chain[place, col.ENTRY]
         s.entry[e, col.PINS] -= 1
         if s.entry[e, col.PINS] == 0:
-            s.entry[e, col.RELEASED] = s.clock[col.NOW]
+            s.entry[e, col.RELEASED] = s.run[col.NOW]
             for tier in range(2):
                 resident = s.entry[e, col.DEVICE + tier]
                 if resident > 0:
@@ -91,10 +91,10 @@ def expire(s: State, w: int) -> None:
     tick = last_check(s)
     if tick < 0:
         return
-    ttl, check = s.settings[col.TTL], s.settings[col.CHECK]
+    ttl, check = s.run[col.TTL], s.run[col.CHECK]
     for tier in range(2):
         while True:
-            e = s.idle[w, tier, col.HEAD]
+            e = s.prefill[w, col.IDLE_LIST + 2 * tier]
             if e < 0 or s.entry[e, col.RELEASED] + ttl > tick:
                 break
             pages = s.entry[e, col.DEVICE + tier]
@@ -108,20 +108,20 @@ def make_room(s: State, w: int, tier: int, pages: int) -> None:
         e = victim(s, w, tier)
         gone = min(pages - s.prefill[w, col.FREE + tier], s.entry[e, col.DEVICE + tier])
         s.prefill[w, col.EVICTED + tier] += gone
-        _drop(s, w, tier, e, gone, s.clock[col.NOW])
+        _drop(s, w, tier, e, gone, s.run[col.NOW])
 
 
 def show(s: State, w: int, r: int, upto: int) -> int:
     """Make the first `upto` pages of request `r` visible on the device; return how many of them were not."""
     added = 0
-    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
+    for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         if upto <= 0:
             break
-        e = s.chain_entry[place]
+        e = s.chain[place, col.ENTRY]
         pages = min(upto, s.entry[e, col.LENGTH])
         added += _grow(s, col.DEVICE_TIER, e, pages)
         upto -= s.entry[e, col.LENGTH]
-    return added
+    return int(added)
 
 
 def claim_host(s: State, w: int, r: int) -> int:
@@ -129,13 +129,13 @@ def claim_host(s: State, w: int, r: int) -> int:
 
     Sets WRITE_BEGIN and WRITE_END [page of the chain].
     """
-    if s.settings[col.THRESHOLD] < 1:
+    if s.run[col.THRESHOLD] < 1:
         return 0
     expire(s, w)
     begin = end = depth = 0
-    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
-        e = s.chain_entry[place]
-        if s.entry[e, col.USES] < s.settings[col.THRESHOLD]:
+    for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
+        e = s.chain[place, col.ENTRY]
+        if s.entry[e, col.USES] < s.run[col.THRESHOLD]:
             break
         if begin == end:
             begin = depth + s.entry[e, col.CLAIMED]
@@ -146,7 +146,7 @@ def claim_host(s: State, w: int, r: int) -> int:
         return 0
     make_room(s, w, col.HOST_TIER, pages)
     s.prefill[w, col.HOST_FREE] -= pages
-    occupy(s, host_pool(w), pages, s.clock[col.NOW])
+    occupy(s, host_pool(w), pages, s.run[col.NOW])
     s.request[r, col.WRITE_BEGIN] = begin
     s.request[r, col.WRITE_END] = begin + pages
     _mark_written(s, r, col.CLAIMED)
@@ -160,8 +160,8 @@ def show_written(s: State, r: int) -> None:
 
 def _mark_written(s: State, r: int, column: int) -> None:
     depth, end = 0, s.request[r, col.WRITE_END]
-    for place in range(s.chain_offsets[r], s.chain_offsets[r + 1]):
-        e = s.chain_entry[place]
+    for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
+        e = s.chain[place, col.ENTRY]
         length = s.entry[e, col.LENGTH]
         pages = min(end - depth, length)
         if pages <= 0:
@@ -180,7 +180,7 @@ def _grow(s: State, tier: int, e: int, pages: int) -> int:
         return 0
     s.entry[e, col.DEVICE + tier] = pages
     if before == 0:
-        s.entry[e, col.BORN + tier] = s.clock[col.NOW]
+        s.entry[e, col.BORN + tier] = s.run[col.NOW]
         if s.entry[e, col.PARENT] >= 0:
             s.entry[s.entry[e, col.PARENT], col.CHILDREN + tier] += 1
     return int(pages - before)
@@ -202,23 +202,23 @@ def _drop(s: State, w: int, tier: int, e: int, pages: int, time: int) -> None:
 
 
 def _append(s: State, w: int, tier: int, e: int) -> None:
-    last = s.idle[w, tier, col.TAIL]
+    last = s.prefill[w, col.IDLE_LIST + 2 * tier + 1]
     s.entry[e, col.BEFORE + tier] = last
     s.entry[e, col.AFTER + tier] = -1
     if last < 0:
-        s.idle[w, tier, col.HEAD] = e
+        s.prefill[w, col.IDLE_LIST + 2 * tier] = e
     else:
         s.entry[last, col.AFTER + tier] = e
-    s.idle[w, tier, col.TAIL] = e
+    s.prefill[w, col.IDLE_LIST + 2 * tier + 1] = e
 
 
 def _unlink(s: State, w: int, tier: int, e: int) -> None:
     before, after = s.entry[e, col.BEFORE + tier], s.entry[e, col.AFTER + tier]
     if before < 0:
-        s.idle[w, tier, col.HEAD] = after
+        s.prefill[w, col.IDLE_LIST + 2 * tier] = after
     else:
         s.entry[before, col.AFTER + tier] = after
     if after < 0:
-        s.idle[w, tier, col.TAIL] = before
+        s.prefill[w, col.IDLE_LIST + 2 * tier + 1] = before
     else:
         s.entry[after, col.BEFORE + tier] = before

@@ -15,18 +15,18 @@ UNIT = 256
 def release_chunks(s: State, r: int) -> None:
     """Move the chunks that waited for the reservation of request `r` to the queue of its source."""
     w = s.request[r, col.AT_PREFILL]
-    waiting = s.request[r, col.CHUNK_HEAD : col.CHUNK_TAIL + 1]
-    while waiting[col.HEAD] >= 0:
-        push(s.queues[w, col.SOURCE], s.chunk, col.CHUNK_NEXT, pop(waiting, s.chunk, col.CHUNK_NEXT))
-    s.request[r, col.CHUNK_QUEUED] = s.clock[col.NOW]
+    while s.request[r, col.CHUNK_HEAD] >= 0:
+        k = pop(s.request, r, col.CHUNK_HEAD, s.chunk, col.CHUNK_NEXT)
+        push(s.prefill, w, col.SOURCE, s.chunk, col.CHUNK_NEXT, k)
+    s.request[r, col.CHUNK_QUEUED] = s.run[col.NOW]
     touch_prefill(s, w)
 
 
 def send_next(s: State, w: int) -> None:
     """Start the next chunk of source `w` if it sends none."""
-    if s.prefill[w, col.SENDING] >= 0 or s.queues[w, col.SOURCE, col.HEAD] < 0:
+    if s.prefill[w, col.SENDING] >= 0 or s.prefill[w, col.SOURCE] < 0:
         return
-    k = pop(s.queues[w, col.SOURCE], s.chunk, col.CHUNK_NEXT)
+    k = pop(s.prefill, w, col.SOURCE, s.chunk, col.CHUNK_NEXT)
     r, pages = s.chunk[k, col.CHUNK_REQUEST], s.chunk[k, col.CHUNK_PAGES]
     d = s.request[r, col.AT_DECODE]
     alone = path_duration(s, col.HANDOFF, pages)
@@ -34,14 +34,12 @@ def send_next(s: State, w: int) -> None:
     s.prefill[w, col.SENDING] = k
     s.prefill[w, col.SEND_TAG] = s.decode[d, col.VIRTUAL] + UNIT * alone
     s.prefill[w, col.SENT_PAGES] += pages
-    s.inbound[d, s.decode[d, col.N_INBOUND]] = w
+    s.decode[d, s.run[col.INBOUND] + s.decode[d, col.N_INBOUND]] = w
     s.decode[d, col.N_INBOUND] += 1
     s.decode[d, col.CHUNKS] += 1
-    s.decode[d, col.CHUNKS_BEYOND] += is_beyond(
-        s, col.DOMAIN_PAYLOAD + col.HANDOFF, pages * s.settings[col.PAGE_BYTES]
-    )
+    s.decode[d, col.CHUNKS_BEYOND] += is_beyond(s, col.DOMAIN_PAYLOAD + col.HANDOFF, pages * s.run[col.PAGE_BYTES])
     if s.chunk[k, col.CHUNK_IS_LAST] == 1:
-        s.request[r, col.CHUNK_BEGAN] = s.clock[col.NOW]
+        s.request[r, col.CHUNK_BEGAN] = s.run[col.NOW]
         s.request[r, col.CHUNK_ALONE] = alone
     touch_decode(s, d)
 
@@ -50,9 +48,9 @@ def end_chunk(s: State, d: int) -> None:
     """End the chunk that is due at decode worker `d`; with the last of a request, end its handoff."""
     _bring_up(s, d)
     place = _first(s, d)
-    w = s.inbound[d, place]
+    w = s.decode[d, s.run[col.INBOUND] + place]
     s.decode[d, col.N_INBOUND] -= 1
-    s.inbound[d, place] = s.inbound[d, s.decode[d, col.N_INBOUND]]
+    s.decode[d, s.run[col.INBOUND] + place] = s.decode[d, s.run[col.INBOUND] + s.decode[d, col.N_INBOUND]]
     if s.decode[d, col.N_INBOUND] == 0:
         s.decode[d, col.VIRTUAL] = 0
     k = s.prefill[w, col.SENDING]
@@ -63,9 +61,9 @@ def end_chunk(s: State, d: int) -> None:
     plan_inbound(s, d)
     if s.chunk[k, col.CHUNK_IS_LAST] == 1:
         r = s.chunk[k, col.CHUNK_REQUEST]
-        s.request[r, col.HANDED] = s.clock[col.NOW]
+        s.request[r, col.HANDED] = s.run[col.NOW]
         leave(s, w, r)
-        push(s.decode_queues[d, col.JOINING], s.request, col.NEXT_DECODE, r)
+        push(s.decode, d, col.JOINING, s.request, col.NEXT_DECODE, r)
         end_run_early(s, d)
 
 
@@ -74,7 +72,7 @@ def plan_inbound(s: State, d: int) -> None:
     if s.decode[d, col.N_INBOUND] == 0:
         schedule(s, d, col.NEVER)
         return
-    tag = s.prefill[s.inbound[d, _first(s, d)], col.SEND_TAG]
+    tag = s.prefill[s.decode[d, s.run[col.INBOUND] + _first(s, d)], col.SEND_TAG]
     left = max(0, tag - s.decode[d, col.VIRTUAL]) * _sharing(s, d)
     schedule(s, d, s.decode[d, col.VIRTUAL_AT] + -(-left // UNIT))
 
@@ -83,7 +81,7 @@ def _first(s: State, d: int) -> int:
     """Return the place of the chunk with the least tag, the least source on a tie."""
     best = 0
     for place in range(1, s.decode[d, col.N_INBOUND]):
-        w, first = s.inbound[d, place], s.inbound[d, best]
+        w, first = s.decode[d, s.run[col.INBOUND] + place], s.decode[d, s.run[col.INBOUND] + best]
         tag, least = s.prefill[w, col.SEND_TAG], s.prefill[first, col.SEND_TAG]
         if tag < least or (tag == least and w < first):
             best = place
@@ -93,10 +91,10 @@ def _first(s: State, d: int) -> int:
 def _bring_up(s: State, d: int) -> None:
     """Bring the virtual time of decode worker `d` up to now."""
     if s.decode[d, col.N_INBOUND] > 0:
-        passed = (s.clock[col.NOW] - s.decode[d, col.VIRTUAL_AT]) * UNIT
+        passed = (s.run[col.NOW] - s.decode[d, col.VIRTUAL_AT]) * UNIT
         s.decode[d, col.VIRTUAL] += passed // _sharing(s, d)
-    s.decode[d, col.VIRTUAL_AT] = s.clock[col.NOW]
+    s.decode[d, col.VIRTUAL_AT] = s.run[col.NOW]
 
 
 def _sharing(s: State, d: int) -> int:
-    return int(s.decode[d, col.N_INBOUND]) if s.settings[col.SHARED] == 1 else 1
+    return int(s.decode[d, col.N_INBOUND]) if s.run[col.SHARED] == 1 else 1

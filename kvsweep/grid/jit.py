@@ -120,7 +120,11 @@ def indexed(policy: Policy, module: str) -> FunctionType:
 
 
 def _for_numba(
-    function: FunctionType, modes: tuple[str, ...], module: str, done: dict[int, Any], options: Mapping[str, Any] = _INLINE
+    function: FunctionType,
+    modes: tuple[str, ...],
+    module: str,
+    done: dict[int, Any],
+    options: Mapping[str, Any] = _INLINE,
 ) -> FunctionType:
     def index_of(constant: Any) -> Any:
         if isinstance(constant, tuple):

@@ -17,8 +17,8 @@ POLICIES = ("lru", "fifo", "lfu")
 
 def victim(s: State, w: int, tier: int) -> int:
     """Return the entry of prefill worker `w` whose last resident page of `tier` goes next."""
-    policy = s.settings[col.EVICTION]
-    best = e = s.idle[w, tier, col.HEAD]
+    policy = s.run[col.EVICTION]
+    best = e = s.prefill[w, col.IDLE_LIST + 2 * tier]
     if policy == 0:
         return int(best)
     least = col.NEVER

@@ -21,7 +21,7 @@ POLICIES = ("round_robin", "random", "least_loaded", "power_of_two", "session_af
 
 def choose(s: State, side: int, r: int, room: int) -> int:
     """Return the worker of `side` for request `r`, which needs `room` pages."""
-    policy = s.settings[col.GATEWAY]
+    policy = s.run[col.GATEWAY]
     if policy == 0:
         return round_robin(s, side, r, room)
     if policy == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.gateway.candidates import workers
+from kvsweep.cluster.gateway.candidates import load, n_workers, pool
 from kvsweep.cluster.gateway.least_loaded import choose as least_loaded
 from kvsweep.cluster.state import State
 from kvsweep.cluster.tiers import expire, match
@@ -27,9 +27,8 @@ def choose(s: State, side: int, r: int, room: int) -> int:
 
 
 def _is_unbalanced(s: State, side: int, room: int, lightest: int) -> bool:
-    table = workers(s, side)
-    least = most = table[lightest, col.LOAD]
-    for w in range(table.shape[0]):
-        if table[w, col.POOL] >= room:
-            most = max(most, table[w, col.LOAD])
-    return bool(most - least > s.settings[col.BALANCE_REQUESTS] and most > s.real[col.BALANCE_RATIO] * least)
+    least = most = load(s, side, lightest)
+    for w in range(n_workers(s, side)):
+        if pool(s, side, w) >= room:
+            most = max(most, load(s, side, w))
+    return bool(most - least > s.run[col.BALANCE_REQUESTS] and most > s.real[col.BALANCE_RATIO] * least)

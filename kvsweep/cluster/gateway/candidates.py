@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.state import Ints, State
+from kvsweep.cluster.state import State
 
 
-def workers(s: State, side: int) -> Ints:
-    """Return the workers of `side`."""
-    return s.prefill if side == col.PREFILL_SIDE else s.decode
+def n_workers(s: State, side: int) -> int:
+    """Return the number of workers of `side`."""
+    return s.prefill.shape[0] if side == col.PREFILL_SIDE else s.decode.shape[0]
+
+
+def pool(s: State, side: int, w: int) -> int:
+    """Return the size of the device pool of worker `w` [page]; candidates are those with at least ``room`` pages."""
+    return int(s.prefill[w, col.POOL] if side == col.PREFILL_SIDE else s.decode[w, col.POOL])
+
+
+def load(s: State, side: int, w: int) -> int:
+    """Return the requests in progress at worker `w` of `side`."""
+    return int(s.prefill[w, col.LOAD] if side == col.PREFILL_SIDE else s.decode[w, col.LOAD])
 
 
 def count(s: State, side: int, room: int) -> int:
-    """Return the number of candidates, workers whose pool has at least `room` pages."""
-    table = workers(s, side)
+    """Return the number of candidates."""
     found = 0
-    for w in range(table.shape[0]):
-        if table[w, col.POOL] >= room:
+    for w in range(n_workers(s, side)):
+        if pool(s, side, w) >= room:
             found += 1
     return found
 
 
 def nth(s: State, side: int, room: int, number: int) -> int:
     """Return candidate `number`, counted from 0."""
-    table = workers(s, side)
-    for w in range(table.shape[0]):
-        if table[w, col.POOL] >= room:
+    for w in range(n_workers(s, side)):
+        if pool(s, side, w) >= room:
             if number == 0:
                 return w
             number -= 1

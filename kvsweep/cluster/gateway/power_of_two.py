@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.gateway.candidates import count, nth, workers
+from kvsweep.cluster.gateway.candidates import count, load, nth
 from kvsweep.cluster.state import State
 
 
 def choose(s: State, side: int, r: int, room: int) -> int:
     """Return the one of two different candidates with less load, the first drawn on a tie."""
     n = count(s, side, room)
-    i = s.draws[r, 2 * side] % n
+    i = s.request[r, col.DRAW + 2 * side] % n
     first = nth(s, side, room, i)
     if n == 1:
         return first
-    j = s.draws[r, 2 * side + 1] % (n - 1)
+    j = s.request[r, col.DRAW + 2 * side + 1] % (n - 1)
     second = nth(s, side, room, j + 1 if j >= i else j)
-    table = workers(s, side)
-    return second if table[second, col.LOAD] < table[first, col.LOAD] else first
+    return second if load(s, side, second) < load(s, side, first) else first

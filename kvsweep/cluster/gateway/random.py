@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kvsweep.cluster import columns as col
 from kvsweep.cluster.gateway.candidates import count, nth
 from kvsweep.cluster.state import State
 
 
 def choose(s: State, side: int, r: int, room: int) -> int:
     """Return the candidate the request's first draw of this side falls on."""
-    return nth(s, side, room, s.draws[r, 2 * side] % count(s, side, room))
+    return nth(s, side, room, s.request[r, col.DRAW + 2 * side] % count(s, side, room))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.gateway.candidates import workers
+from kvsweep.cluster.gateway.candidates import pool
 from kvsweep.cluster.gateway.round_robin import choose as round_robin
 from kvsweep.cluster.state import State
 
@@ -12,7 +12,7 @@ def choose(s: State, side: int, r: int, room: int) -> int:
     """Return the worker of the request's session, or the next in turn where it has none or cannot hold the request."""
     session = s.request[r, col.SESSION]
     known = s.sessions[side, session] if session >= 0 else -1
-    if known >= 0 and workers(s, side)[known, col.POOL] >= room:
+    if known >= 0 and pool(s, side, known) >= room:
         return int(known)
     w = round_robin(s, side, r, room)
     if session >= 0 and known < 0:

@@ -15,7 +15,7 @@ POLICIES = ("none", "idle_ttl")
 
 def last_check(s: State) -> int:
     """Return the time of the last check up to and with now [ps], -1 where nothing ever expires."""
-    if s.settings[col.RETENTION] == 0:
+    if s.run[col.RETENTION] == 0:
         return -1
-    check = s.settings[col.CHECK]
-    return int(s.clock[col.NOW] // check * check)
+    check = s.run[col.CHECK]
+    return int(s.run[col.NOW] // check * check)
