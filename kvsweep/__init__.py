@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kvsweep import catalog, policies
+    from kvsweep import catalog, cluster, policies
     from kvsweep.grid.simulate import simulate
     from kvsweep.grid.sweep import sweep
     from kvsweep.results.files import open_dataset as open
 
-__all__ = ["catalog", "open", "policies", "simulate", "sweep"]
+__all__ = ["catalog", "cluster", "open", "policies", "simulate", "sweep"]
 
 _LAZY = {
     "open": ("kvsweep.results.files", "open_dataset"),
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         module, attribute = _LAZY[name]
         value = getattr(importlib.import_module(module), attribute)
-    elif name in ("catalog", "policies"):
+    elif name in ("catalog", "cluster", "policies"):
         value = importlib.import_module(f"kvsweep.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

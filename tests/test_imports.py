@@ -34,7 +34,7 @@ def test_importing_the_package_is_light() -> None:
 
 
 def test_public_names() -> None:
-    assert sorted(kvsweep.__all__) == ["catalog", "open", "policies", "simulate", "sweep"]
+    assert sorted(kvsweep.__all__) == ["catalog", "cluster", "open", "policies", "simulate", "sweep"]
     for name in kvsweep.__all__:
         assert getattr(kvsweep, name)
     with pytest.raises(AttributeError, match="no attribute 'swep'"):

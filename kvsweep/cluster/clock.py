@@ -58,27 +58,27 @@ def schedule(s: State, resource: int, time: int) -> None:
 
 def decode_resource(s: State, d: int) -> int:
     """Return the resource of decode steps of worker `d`; its inbound transfers are resource `d`."""
-    return s.decode.shape[0] + d
+    return int(s.decode.shape[0] + d)
 
 
 def h2d_resource(s: State, w: int) -> int:
     """Return the resource of retrievals of worker `w`."""
-    return 2 * s.decode.shape[0] + w
+    return int(2 * s.decode.shape[0] + w)
 
 
 def d2h_resource(s: State, w: int) -> int:
     """Return the resource of write-backs of worker `w`."""
-    return 2 * s.decode.shape[0] + s.prefill.shape[0] + w
+    return int(2 * s.decode.shape[0] + s.prefill.shape[0] + w)
 
 
 def prefill_resource(s: State, w: int) -> int:
     """Return the resource of prefill steps of worker `w`."""
-    return 2 * (s.decode.shape[0] + s.prefill.shape[0]) + w
+    return int(2 * (s.decode.shape[0] + s.prefill.shape[0]) + w)
 
 
 def arrival_resource(s: State) -> int:
     """Return the resource of arrivals."""
-    return 2 * s.decode.shape[0] + 3 * s.prefill.shape[0]
+    return int(2 * s.decode.shape[0] + 3 * s.prefill.shape[0])
 
 
 def push(table: Ints, row: int, queue: int, links: Ints, link: int, item: int) -> None:
@@ -122,4 +122,4 @@ def host_pool(w: int) -> int:
 
 def decode_pool(s: State, d: int) -> int:
     """Return the occupancy row of decode worker `d`."""
-    return 2 * s.prefill.shape[0] + d
+    return int(2 * s.prefill.shape[0] + d)

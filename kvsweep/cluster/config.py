@@ -210,10 +210,14 @@ def _groups(groups: object, where: str) -> dict[str, Any]:
 
 
 def _buckets(values: object, where: str) -> tuple[int, ...]:
-    whole = isinstance(values, list) and all(type(value) is int and 1 <= value <= 65_536 for value in values)
-    if not whole or not values or sorted(set(values)) != values:  # type: ignore[call-overload]
+    if (
+        not isinstance(values, list)
+        or not values
+        or not all(type(value) is int and 1 <= value <= 65_536 for value in values)
+        or sorted(set(values)) != values
+    ):
         raise InputError(f"{where}: {shown(values)}; allowed: ascending whole numbers of 1 to 65536 requests")
-    return tuple(values)  # type: ignore[arg-type]
+    return tuple(values)
 
 
 def _check(config: ClusterConfig, where: str) -> None:

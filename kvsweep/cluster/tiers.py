@@ -150,7 +150,7 @@ def claim_host(s: State, w: int, r: int) -> int:
     s.request[r, col.WRITE_BEGIN] = begin
     s.request[r, col.WRITE_END] = begin + pages
     _mark_written(s, r, col.CLAIMED)
-    return pages
+    return int(pages)
 
 
 def show_written(s: State, r: int) -> None:

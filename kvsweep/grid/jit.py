@@ -153,12 +153,21 @@ def program(function: FunctionType, options: Mapping[str, Any]) -> Callable[...,
 
     What Numba caches is an entry of one line in a module of its own, named by the digest of all behind it.
     """
-    key = fingerprint(function, extra=(*_versions(), repr(sorted(options.items()))))[:32]
+    key = _program_key(function, options)
     inner = njit(**options)(_for_numba(function, (), _module_name(key), {}, options))
     names = ", ".join(inspect.signature(function).parameters)
     source = f"def entry({names}):\n    return function({names})\n"
     module = _module(key, {"function": inner}, {}, source.encode())
     return njit(cache=True, nogil=True, **options)(vars(module)["entry"])  # type: ignore[no-any-return]
+
+
+def program_is_compiled(function: FunctionType, options: Mapping[str, Any]) -> bool:
+    """Return whether `program` of exactly this function lies in the cache."""
+    return any((cache_directory(KERNELS) / _program_key(function, options) / "__pycache__").glob("*.nbc"))
+
+
+def _program_key(function: FunctionType, options: Mapping[str, Any]) -> str:
+    return fingerprint(function, extra=(*_versions(), repr(sorted(options.items()))))[:32]
 
 
 def decision(policy: Policy) -> Any:

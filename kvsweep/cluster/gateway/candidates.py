@@ -8,7 +8,7 @@ from kvsweep.cluster.state import State
 
 def n_workers(s: State, side: int) -> int:
     """Return the number of workers of `side`."""
-    return s.prefill.shape[0] if side == col.PREFILL_SIDE else s.decode.shape[0]
+    return int(s.prefill.shape[0] if side == col.PREFILL_SIDE else s.decode.shape[0])
 
 
 def pool(s: State, side: int, w: int) -> int:

@@ -1,0 +1,176 @@
+"""``kvsweep cluster``: set up, run and sum up simulated clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvsweep.cli.options import POLICY_FILES, say
+from kvsweep.cli.output import Column, print_table, to_json
+from kvsweep.errors import InputError, shown
+from kvsweep.results.files import check_writable, replacing
+from kvsweep.units import parse_quantity
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.group("cluster", context_settings={"help_option_names": ["-h", "--help"]})
+def cluster() -> None:
+    """Simulate prefill-decode clusters with hierarchical KV caches, request by request.
+
+    `init` writes a cluster file and a profile, `run` plays a trace on them, `summary` tells what became of it.
+    """
+
+
+def _suffixed(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    def callback(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+        if path is not None and path.suffix not in suffixes:
+            raise InputError(f"{param.opts[0]}: {path} has no known suffix; allowed: {', '.join(suffixes)}")
+        return path
+
+    return callback
+
+
+@cluster.command("init")
+@click.option("--preset", "name", default="qwen3-8b-1p1d", show_default=True, metavar="NAME",
+              help="Set-up of the paper: qwen3-8b or qwen3-32b, -1p1d or -3p1d.")  # fmt: skip
+@click.option("--model", metavar="KEY", show_default="the preset's", help="Model of the profile.")
+@click.option("--gpu", metavar="KEY", show_default="the preset's", help="GPU of the profile.")
+@click.option("--tp", type=click.IntRange(1, 1024), show_default="the preset's", help="GPUs of a worker.")
+@click.option("--link", default="rdma-400g", show_default=True, metavar="KEY", help="Link of the handoff.")
+@click.option("--output", "-o", type=_PATH, metavar="FILE", default=Path("cluster.yaml"), show_default=True,
+              callback=_suffixed(".yaml", ".yml"), help="Cluster file to write.")  # fmt: skip
+@click.option("--profile", type=_PATH, metavar="FILE", default=Path("profile.yaml"), show_default=True,
+              callback=_suffixed(".yaml", ".yml"), help="Profile to write.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite the files.")
+def init(name: str, output: Path, profile: Path, force: bool, link: str, **given: Any) -> None:
+    """Write a commented cluster file, and an assumed profile: a roofline of the catalog's figures."""
+    from kvsweep.catalog import load
+    from kvsweep.cluster.presets import cluster_file, preset, profile_file
+    from kvsweep.cluster.roofline import roofline
+
+    setup = preset(name)
+    model, gpu, tp = (given[key] or getattr(setup, key) for key in ("model", "gpu", "tp"))
+    if output.resolve() == profile.resolve():
+        raise InputError(f"--profile: {profile} is the cluster file, too; allowed: another name")
+    for path, option in ((output, "--output"), (profile, "--profile")):
+        check_writable(path, force, option)
+    texts = {
+        output: cluster_file(name, setup.n_prefill, tp),
+        profile: profile_file(roofline(load(), model, gpu, tp, link)),
+    }
+    for path, text in texts.items():
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        say(f"wrote {path}")
+    say(f"{profile} is assumed, not measured: a roofline of {model} on {tp} x {gpu}")
+
+
+@cluster.command("run")
+@click.argument("trace", type=_PATH, metavar="TRACE")
+@click.option("--config", type=_PATH, metavar="FILE", required=True, help="Cluster file (kvsweep cluster init).")
+@click.option("--profile", type=_PATH, metavar="FILE", required=True, help="Profile of service models.")
+@click.option("--output", "-o", type=_PATH, metavar="FILE", required=True, callback=_suffixed(".nc"),
+              help="NetCDF file of the result.")  # fmt: skip
+@click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
+              show_envvar=True, help="Python file with a retrieval policy of your own; repeatable.")  # fmt: skip
+@click.option("--check", is_flag=True, help="Assert the rules of conservation after every instant; slow.")
+@click.option("--force", is_flag=True, help="Overwrite the output.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no notes on stderr.")
+def run(trace: Path, config: Path, profile: Path, output: Path, force: bool, quiet: bool, **options: Any) -> None:
+    """Play TRACE on a cluster and write what became of each request.
+
+    The trace is read as by `kvsweep trace`; its blocks are brought to the cluster's pages.
+    """
+    from kvsweep.cluster.config import read_config
+    from kvsweep.cluster.profile import read_profile
+
+    check_writable(output, force)
+    cluster_config, service = read_config(config), read_profile(profile)
+    from kvsweep.cluster.run import is_compiled
+    from kvsweep.cluster.run import run as simulate
+    from kvsweep.results.files import write_netcdf
+    from kvsweep.trace.read import read_trace
+
+    requests = read_trace(trace)
+    if not quiet:
+        for note in requests.notes:
+            say(f"{trace}: {note}")
+        if service.kind == "assumed":
+            say(f"{profile}: assumed, not measured")
+        if not is_compiled():
+            say("compiling the simulator, once (about half a minute)")
+    ds = simulate(requests, cluster_config, service, **options)
+    write_netcdf(ds, output)
+    if not quiet:
+        say(f"wrote {output}: {ds.sizes['request']} requests, {int(ds['rejected'].sum())} of them rejected")
+
+
+def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, float]:
+    """Return the limits [s] in text such as ``ttft=2s,tpot=50ms``."""
+    limits: dict[str, float] = {}
+    for part in text.split(",") if text else ():
+        name, _, value = part.partition("=")
+        if name.strip() not in ("ttft", "tpot", "e2e"):
+            raise InputError(f"--slo: {shown(part)}; allowed: ttft=, tpot=, e2e= and a time, separated by commas")
+        limits[name.strip()] = parse_quantity(value, "s", f"--slo: {name.strip()}")
+        if not 0.0 < limits[name.strip()] < 1e9:
+            raise InputError(f"--slo: {shown(part)} is out of range; allowed: more than 0, below 1e9 s")
+    return limits
+
+
+@cluster.command("summary")
+@click.argument("file", type=_PATH, metavar="FILE")
+@click.option("--slo", metavar="LIMITS", callback=_limits, show_default="that of the cluster file",
+              help="Limits goodput counts by, as in ttft=2s,tpot=50ms,e2e=30s.")  # fmt: skip
+@click.option("--format", "output_format", type=click.Choice(("table", "json")), default="table", show_default=True,
+              help="Form of the result.")  # fmt: skip
+def summary(file: Path, slo: dict[str, float], output_format: str) -> None:
+    """Sum up a run: latencies, reuse, utilisation, and what its slow requests waited for."""
+    from kvsweep.cluster.summary import objectives, summarize
+    from kvsweep.results.files import open_dataset
+
+    with open_dataset(file) as ds:
+        try:
+            found = summarize(ds, slo or objectives(ds))
+        except InputError as error:
+            raise InputError(f"{file}: {error}") from error
+        about = {name: ds.attrs.get(f"kvsweep_{name}", "") for name in ("fidelity", "profile_kind", "model")}
+    if output_format == "json":
+        click.echo(to_json(found))
+    else:
+        _print_summary(found, about)
+
+
+def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
+    from kvsweep.cluster.summary import RESOURCES
+
+    click.echo(
+        f"{found['requests']} requests, {found['rejected']} rejected; {found['simulated_seconds']:.1f} s simulated"
+    )
+    click.echo(f"fidelity {about['fidelity']}, profile {about['profile_kind']} ({about['model'] or 'model not named'}), "
+               f"{found['extrapolated_ratio']:.3g} of the operations extrapolated")  # fmt: skip
+    click.echo()
+    rows = [(name, found[f"{name}_seconds"]) for name in ("ttft", "tpot", "e2e")]
+    quantiles = ("mean", "p50", "p90", "p95", "p99")
+    print_table(rows, [Column("latency [s]", lambda row: row[0].upper()), *(_quantile(name) for name in quantiles)])
+    click.echo()
+    hits = found["hit_tokens"]
+    lines: list[tuple[str, object]] = [
+        ("hit ratio", found["hit_ratio"]),
+        *((f"hit tokens {tier}", count) for tier, count in hits.items()),
+        ("uncached tokens", found["uncached_tokens"]),
+        *((f"utilization {worker}", share) for worker, share in found["utilization"].items()),
+    ]
+    if "goodput" in found:
+        lines.append(("goodput [requests/s]", found["goodput"]))
+    print_table(lines, [Column("figure", lambda row: row[0]), Column("value", lambda row: row[1])])
+    click.echo()
+    click.echo(f"The slowest twentieth by TTFT waited longest for: {RESOURCES[found['bottleneck']]}")
+
+
+def _quantile(name: str) -> Column:
+    return Column(name, lambda row: row[1][name])

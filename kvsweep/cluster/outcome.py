@@ -1,0 +1,200 @@
+"""The end of a run as a Dataset (names: `kvsweep.results.names`)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import kvsweep.cluster.columns as col
+from kvsweep.cluster.config import ClusterConfig, config_mapping
+from kvsweep.cluster.profile import Profile, profile_mapping
+from kvsweep.cluster.state import State
+from kvsweep.policies.registry import Policy
+from kvsweep.results.dataset import sweep_dataset, text_array, timestamp
+from kvsweep.trace.model import Trace
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+TIERS = ("l1", "l2", "l3")
+CAUSES = ("prefill", "prefill_slots", "prefill_capacity", "h2d", "decode_capacity", "handoff", "decode")
+REFERENCES = "Compositional Performance Modeling of LLM Inference Clusters with Hierarchical KV Caching (the rules)"
+ASSUMPTIONS = (
+    "Fidelity paper: retrieve, then compute; replicas visible on completion; a decode worker admits when prompt and "
+    "full output fit; no loop boundaries of engines; the first token is the end of the first decode step. No L3 tier."
+)
+
+
+def dataset(
+    state: State, trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy, cpu_seconds: float
+) -> xr.Dataset:
+    """Return requests, windows and workers of a finished run, with units and everything it was made from."""
+    end = int(state.request[:, col.FINISHED].max(initial=0))
+    variables = _requests(state, trace) | _windows(state, end) | _workers(state, end)
+    n_windows = len(variables["outstanding"][1])
+    coords: dict[str, tuple[tuple[str, ...], Any]] = {
+        "window": (("window",), np.arange(n_windows) * config.window_seconds),
+        "worker": (("worker",), text_array(_worker_names(config))),
+        "worker_role": (("worker",), text_array(["prefill"] * config.n_prefill + ["decode"] * config.n_decode)),
+        "tier": (("tier",), text_array(TIERS)),
+        "cause": (("cause",), text_array(CAUSES)),
+    }
+    return sweep_dataset(variables, coords, _attrs(state, trace, config, profile, policy, cpu_seconds), squeeze=False)
+
+
+def _worker_names(config: ClusterConfig) -> list[str]:
+    return [f"prefill{w}" for w in range(config.n_prefill)] + [f"decode{d}" for d in range(config.n_decode)]
+
+
+def _attrs(
+    state: State, trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy, cpu_seconds: float
+) -> dict[str, Any]:
+    operations, beyond = _operations(state)
+    reproducible = "SOURCE_DATE_EPOCH" in os.environ
+    return {
+        "title": f"kvsweep cluster run: {config.name}",
+        "history": f"{timestamp()} kvsweep cluster run",
+        "references": REFERENCES,
+        "comment": ASSUMPTIONS,
+        "kvsweep_result": "cluster",
+        "kvsweep_fidelity": config.fidelity,
+        "kvsweep_model": profile.model or None,
+        "kvsweep_profile_kind": profile.kind,
+        "kvsweep_trace": trace.source,
+        "kvsweep_trace_notes": [str(note) for note in trace.notes],
+        "kvsweep_retrieval": f"{policy.name} ({policy.origin})",
+        "kvsweep_config": config_mapping(config),
+        "kvsweep_profile": profile_mapping(profile),
+        "kvsweep_operations": operations,
+        "kvsweep_extrapolated_ratio": beyond / operations if operations else 0.0,
+        "kvsweep_simulated_seconds": int(state.request[:, col.FINISHED].max(initial=0)) * 1e-12,
+        # Of a file that is to be the same bytes again, the time it took is no part.
+        "kvsweep_cpu_seconds": None if reproducible else cpu_seconds,
+    }
+
+
+def _operations(state: State) -> tuple[int, int]:
+    """Return how many operations were timed, and how many of them outside what was measured."""
+    done = (
+        state.prefill[:, [col.STEPS, col.H2DS, col.D2HS]].sum() + state.decode[:, [col.DECODE_STEPS, col.CHUNKS]].sum()
+    )
+    beyond = (
+        state.prefill[:, [col.STEPS_BEYOND, col.H2DS_BEYOND, col.D2HS_BEYOND]].sum()
+        + state.decode[:, [col.DECODE_STEPS_BEYOND, col.CHUNKS_BEYOND]].sum()
+    )
+    return int(done), int(beyond)
+
+
+Variables = dict[str, tuple[tuple[str, ...], Any]]
+
+
+def _requests(state: State, trace: Trace) -> Variables:
+    request, page = state.request, int(state.run[col.PAGE])
+    columns = {
+        "arrival": col.ARRIVAL, "prefill_start": col.BEGAN, "prefill_end": col.PREFILLED, "handoff_end": col.HANDED,
+        "first_token": col.FIRST_TOKEN, "finish": col.FINISHED,
+    }  # fmt: skip
+    rejected = request[:, col.REJECTED] == 1
+    found: Variables = {name: (("request",), _seconds(request[:, column])) for name, column in columns.items()}
+    arrival, first, finish = (request[:, column] for column in (col.ARRIVAL, col.FIRST_TOKEN, col.FINISHED))
+    output = request[:, col.OUTPUT]
+    gaps = np.where(output > 1, output - 1, np.nan)
+    hits = np.zeros((len(request), len(TIERS)), dtype=np.int64)
+    hits[:, 0], hits[:, 1] = request[:, col.MATCHED] * page, request[:, col.RETRIEVED] * page
+    hits[rejected] = 0
+    computed = np.where(rejected, 0, request[:, col.PROMPT] - hits.sum(axis=1))
+    decode_worker = np.where(rejected, -1, request[:, col.AT_DECODE] + len(state.prefill))
+    per_request = {
+        "ttft": _between(first, arrival),
+        "tpot": _between(finish, first) / gaps,
+        "e2e": _between(finish, arrival),
+        "prompt_tokens": request[:, col.PROMPT],
+        "output_tokens": output,
+        "uncached_tokens": computed,
+        "prefill_worker": request[:, col.AT_PREFILL].astype(np.int32),
+        "decode_worker": decode_worker.astype(np.int32),
+        "session": trace.session,
+        "rejected": rejected.astype(np.int8),
+    }
+    found |= {name: (("request",), values) for name, values in per_request.items()}
+    found["hit_tokens"] = (("request", "tier"), hits)
+    found["queue_delay"] = (("request", "cause"), _delays(request))
+    return found
+
+
+def _delays(request: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the time each request waited, by cause (README §12) [s]; (request, cause)."""
+    slots, capacity = request[:, col.SLOTS_BEFORE] * 1e-12, request[:, col.CAPACITY_BEFORE] * 1e-12
+    admitted, began, ready = request[:, col.ADMITTED], request[:, col.BEGAN], request[:, col.READY]
+    h2d = np.where(request[:, col.H2D_BEGAN] >= 0, request[:, col.H2D_BEGAN] - admitted, 0) * 1e-12
+    stretched = request[:, col.HANDED] - request[:, col.CHUNK_BEGAN] - request[:, col.CHUNK_ALONE]
+    by_cause = {
+        "prefill": _between(admitted, request[:, col.ARRIVAL]) - slots - capacity + _between(began, ready),
+        "prefill_slots": slots,
+        "prefill_capacity": capacity,
+        "h2d": h2d,
+        "decode_capacity": _between(request[:, col.RESERVED], request[:, col.FIRST_STEP_END]),
+        "handoff": _between(request[:, col.CHUNK_BEGAN], request[:, col.CHUNK_QUEUED]) + stretched * 1e-12,
+        "decode": _between(request[:, col.JOINED], request[:, col.HANDED]),
+    }
+    table = np.stack([by_cause[cause] for cause in CAUSES], axis=1)
+    table[request[:, col.REJECTED] == 1] = np.nan
+    # Differences of times that are exact in [ps] may leave a hair below 0 in [s].
+    return np.asarray(np.maximum(table, 0.0))
+
+
+def _windows(state: State, end: int) -> Variables:
+    window = int(state.run[col.WINDOW])
+    count = end // window + 1
+    served = state.request[state.request[:, col.REJECTED] == 0]
+    arrived = np.bincount(served[:, col.ARRIVAL] // window, minlength=count)[:count]
+    completed = np.bincount(served[:, col.FINISHED] // window, minlength=count)[:count]
+    return {
+        "outstanding": (("window",), np.cumsum(arrived - completed)),
+        "completed_requests": (("window",), completed),
+        "delivered_tokens": (("window",), state.windows[:count].copy()),
+    }
+
+
+def _workers(state: State, end: int) -> Variables:
+    prefill, decode = state.prefill, state.decode
+    n_prefill, n = len(prefill), len(prefill) + len(decode)
+    page, page_bytes = int(state.run[col.PAGE]), int(state.run[col.PAGE_BYTES])
+    until = min(int(state.run[col.OCCUPANCY_END]), end)
+    pools = state.real[col.N_REAL :].reshape(-1, 2)
+    span = until * 1e-12
+    mean = page * (pools[:, 0] * span - pools[:, 1]) / span if span else np.zeros(len(pools))
+    tables = {
+        name: np.zeros((n, len(TIERS)), dtype=np.int64)
+        for name in ("evictions", "expirations", "bytes_in", "bytes_out")
+    }
+    occupancy = np.zeros((n, len(TIERS)))
+    for tier in range(2):
+        occupancy[:n_prefill, tier] = mean[tier : 2 * n_prefill : 2]
+        tables["evictions"][:n_prefill, tier] = prefill[:, col.EVICTED + tier]
+        tables["expirations"][:n_prefill, tier] = prefill[:, col.EXPIRED + tier]
+    occupancy[n_prefill:, 0] = mean[2 * n_prefill :]
+    retrieved, written, sent = (
+        prefill[:, c] * page_bytes for c in (col.RETRIEVED_PAGES, col.WRITTEN_PAGES, col.SENT_PAGES)
+    )
+    tables["bytes_in"][:n_prefill, 0], tables["bytes_out"][:n_prefill, 0] = retrieved, written + sent
+    tables["bytes_in"][:n_prefill, 1], tables["bytes_out"][:n_prefill, 1] = written, retrieved
+    tables["bytes_in"][n_prefill:, 0] = decode[:, col.RECEIVED_PAGES] * page_bytes
+    busy = np.concatenate((prefill[:, col.BUSY_TIME], decode[:, col.BUSY_TIME]))
+    found: Variables = {name: (("worker", "tier"), table) for name, table in tables.items()}
+    found["occupancy"] = (("worker", "tier"), occupancy)
+    found["utilization"] = (("worker",), busy / end if end else np.zeros(n))
+    return found
+
+
+def _seconds(times: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return times [ps] as [s], NaN for what never happened."""
+    return np.where(times >= 0, times * 1e-12, np.nan)
+
+
+def _between(later: NDArray[np.int64], earlier: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the time from `earlier` to `later` [s], NaN where `later` never happened."""
+    return np.where(later >= 0, (later - earlier) * 1e-12, np.nan)

@@ -1,0 +1,102 @@
+"""Cluster files to begin with: the set-ups of the paper, every field written out and explained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import yaml
+
+from kvsweep.cluster.config import EVICTIONS, GATEWAYS
+from kvsweep.cluster.profile import Profile, profile_mapping
+from kvsweep.errors import unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A set-up of the paper: a model on L20Z with TP2, and the number of prefill workers beside one decode worker."""
+
+    model: str
+    n_prefill: int
+    gpu: str = "l20z"
+    tp: int = 2
+
+
+PRESETS = {
+    f"{model}-{n_prefill}p1d": Preset(model, n_prefill) for model in ("qwen3-8b", "qwen3-32b") for n_prefill in (1, 3)
+}
+"""Presets by name."""
+
+_CLUSTER = """\
+# A cluster for `kvsweep cluster run`; the rules are in kvsweep/cluster/README.md. Times in [s], KV in [token].
+name: {name}
+fidelity: paper                # the rules of the paper
+page_size: 64                  # tokens in a page, the unit of allocation, matching and transfer
+
+workers:
+  - role: prefill
+    count: {n_prefill}
+    tp: {tp}                        # GPUs of a worker; the profile must be of as many
+    device_tokens: 262144      # KV that fits on the device (L1)
+    host_tokens: 524352        # KV that fits in host memory (L2); 0 for none
+    chunk_tokens: 4096         # prompt tokens in a prefill step, a multiple of page_size
+    max_running: 32            # requests admitted whose handoff has not ended
+  - role: decode
+    count: 1
+    tp: {tp}
+    device_tokens: 262144
+    max_running: 32            # sequences in a batch
+    graph_buckets: [1, 2, 4, 8, 12, 16, 24, 32]   # a batch takes the time of the least bucket that holds it
+
+gateway:
+  policy: round_robin          # {gateways}
+  seed: 0                      # of random and power_of_two
+  balance_requests: 32         # cache_aware: loads are out of balance if they differ by more requests than this
+  balance_ratio: 1.5           # ... and by more than this factor
+  match_ratio: 0.3             # ... and a prefix counts if it is more of the prompt than this
+
+eviction:
+  policy: lru                  # {evictions}: which idle page goes when room is needed
+
+retention:
+  policy: none                 # none | idle_ttl: drop what was idle for `seconds`, at checks every `check_seconds`
+  seconds: 60
+  check_seconds: 1
+
+retrieval:
+  policy: default_policy       # default_policy retrieves what the host holds, all_compute nothing, or any policy of
+                               # `kvsweep simulate`, which then needs slo.ttft_seconds
+  rate_window_seconds: 60      # window of the request rate such a policy sees
+
+write:
+  policy: write_through        # write_through | none: copy computed pages to the host
+  threshold: 1                 # ... from this many admissions on
+
+handoff_sharing: processor_sharing   # processor_sharing | none: chunks on their way to one decode worker share its rate
+
+slo: {{}}                        # ttft_seconds, tpot_seconds, e2e_seconds: what goodput counts
+window_seconds: 5              # of the time series in the result
+"""
+
+
+def preset(name: str) -> Preset:
+    """Return the preset `name`."""
+    if name not in PRESETS:
+        raise unknown_name("--preset", name, PRESETS)
+    return PRESETS[name]
+
+
+def cluster_file(name: str, n_prefill: int, tp: int) -> str:
+    """Return a commented cluster file."""
+    return _CLUSTER.format(
+        name=name, n_prefill=n_prefill, tp=tp, gateways=" | ".join(GATEWAYS), evictions=" | ".join(EVICTIONS)
+    )
+
+
+def profile_file(profile: Profile) -> str:
+    """Return `profile` as a file, its note as a comment ahead of it."""
+    head = (
+        f"# Service models for `kvsweep cluster run`: {profile.note}.\n"
+        "# Each model states the interval it times (boundary), its origin (source, kind) and, where something was\n"
+        "# measured, the range that was (as in `tokens: {low: 64, high: 8192}`).\n"
+    )
+    return head + yaml.safe_dump(profile_mapping(profile), sort_keys=False, allow_unicode=True, width=110)

@@ -1,0 +1,176 @@
+"""`run`: a trace on a cluster, as a Dataset."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.audit import RULES, broken_rule
+from kvsweep.cluster.config import ClusterConfig, parse_config, read_config
+from kvsweep.cluster.engine import advance
+from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.profile import Profile, parse_profile, read_profile
+from kvsweep.cluster.setup import initial_state
+from kvsweep.cluster.state import State
+from kvsweep.errors import InputError, PolicyError, ResultError
+from kvsweep.grid.jit import decision, program, program_is_compiled
+from kvsweep.policies.context import Context
+from kvsweep.policies.registry import Policy, load_policies
+from kvsweep.trace.model import Trace
+from kvsweep.trace.read import read_trace
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+# Without reference counts the core is seven times as fast; it keeps no array beyond a call, and returns none.
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+INSTANTS = 200_000
+"""Instants between two looks at Ctrl-C: a fifth of a second or less."""
+MAX_WINDOWS = 1 << 24
+
+
+def run(
+    trace: Trace | str | os.PathLike[str],
+    config: ClusterConfig | Mapping[str, Any] | str | os.PathLike[str],
+    profile: Profile | Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    policy_files: Sequence[str | Path] = (),
+    check: bool = False,
+) -> xr.Dataset:
+    """Return what becomes of the requests of `trace` on a cluster, by the rules in ``kvsweep/cluster/README.md``.
+
+    Parameters
+    ----------
+    trace, config, profile
+        Objects, mappings as their files hold, or the files.
+    policy_files
+        Files with restore-or-recompute policies, for ``retrieval``.
+    check
+        Assert the rules of conservation after every instant; slow.
+
+    Raises
+    ------
+    InputError
+        For a file, figure or combination that cannot be run.
+    ResultError
+        For a run that stopped making progress, or broke a rule: a fault of kvsweep.
+    """
+    trace = trace if isinstance(trace, Trace) else read_trace(trace)
+    config = _config(config)
+    profile = _profile(profile)
+    policy = load_policies(policy_files).select([config.retrieval.policy], "retrieval: policy")[config.retrieval.policy]
+    state = initial_state(trace, config, profile, policy)
+    began = time.process_time()
+    state = checked_run(state, policy) if check else compiled_run(state, policy)
+    return dataset(state, trace, config, profile, policy, time.process_time() - began)
+
+
+def compiled_run(state: State, policy: Policy) -> State:
+    """Run `state` to its end with the compiled core; return the state, whose windows may be longer."""
+    return _run(state, policy, _core(), _decision(policy), INSTANTS)
+
+
+def plain_run(state: State, policy: Policy) -> State:
+    """Run `state` to its end with the very source of the core, uncompiled."""
+    return _run(state, policy, advance, lambda *fields: policy.choose(Context(*fields))[0], INSTANTS)
+
+
+def is_compiled() -> bool:
+    """Return whether the core lies in the cache, so that no compilation waits."""
+    assert isinstance(advance, FunctionType)
+    return program_is_compiled(advance, _OPTIONS)
+
+
+def checked_run(state: State, policy: Policy) -> State:
+    """Run `state` with the compiled core, and the rules of conservation asserted after every instant."""
+    return _run(state, policy, _core(), _decision(policy), 1, _audit())
+
+
+@cache
+def _core() -> Callable[..., int]:
+    assert isinstance(advance, FunctionType)
+    return program(advance, _OPTIONS)
+
+
+@cache
+def _audit() -> Callable[..., int]:
+    assert isinstance(broken_rule, FunctionType)
+    return program(broken_rule, _OPTIONS)
+
+
+@cache
+def _decision(policy: Policy) -> Any:
+    return decision(policy)
+
+
+def _run(
+    state: State,
+    policy: Policy,
+    core: Callable[..., int],
+    decide: Any,
+    instants: int,
+    audit: Callable[..., int] | None = None,
+) -> State:
+    while True:
+        code = core(state, instants, decide)
+        broken = audit(state) if audit else 0
+        if broken:
+            raise ResultError(f"{_where(state)}: it does not hold that {RULES[broken]} (this is a bug of kvsweep)")
+        if code == col.DONE:
+            return state
+        if code == col.GROW:
+            state = _grown(state)
+        elif code == col.STUCK:
+            raise ResultError(f"no progress: nothing is due and {_diagnosis(state)}")
+        elif code == col.NONSENSE:
+            raise PolicyError(
+                f"policy {policy.name} ({policy.origin}): {_where(state)}: decide returned NaN blocks; allowed: a number"
+            )
+
+
+def _grown(state: State) -> State:
+    if len(state.windows) >= MAX_WINDOWS:
+        raise InputError(f"window_seconds: the run has more than {MAX_WINDOWS} windows; allowed: a longer window")
+    return state._replace(windows=np.concatenate((state.windows, np.zeros_like(state.windows))))
+
+
+def _where(state: State) -> str:
+    return f"request {state.run[col.SUSPECT]} at {state.run[col.NOW] * 1e-12:.6f} s"
+
+
+def _diagnosis(state: State) -> str:
+    """Return how far the first request that did not finish has come, and what it waits for."""
+    r = int(state.run[col.SUSPECT])
+    request = state.request[r]
+    stages = (
+        (col.ADMITTED, "its admission"),
+        (col.READY, "its retrieval"),
+        (col.PREFILLED, "its prefill"),
+        (col.RESERVED, "room at its decode worker"),
+        (col.HANDED, "its handoff"),
+        (col.JOINED, "a place in the batch"),
+        (col.FINISHED, "its last token"),
+    )
+    waits = next(what for column, what in stages if request[column] < 0)
+    place = f"prefill worker {request[col.AT_PREFILL]}, decode worker {request[col.AT_DECODE]}"
+    return f"{state.run[col.LEFT]} requests are not done; request {r} ({place}) waits for {waits}"
+
+
+def _config(given: ClusterConfig | Mapping[str, Any] | str | os.PathLike[str]) -> ClusterConfig:
+    if isinstance(given, ClusterConfig):
+        return given
+    return parse_config(given, "config") if isinstance(given, Mapping) else read_config(Path(given))
+
+
+def _profile(given: Profile | Mapping[str, Any] | str | os.PathLike[str]) -> Profile:
+    if isinstance(given, Profile):
+        return given
+    return parse_profile(given, "profile") if isinstance(given, Mapping) else read_profile(Path(given))

@@ -1,0 +1,86 @@
+"""The figures of a run in a few numbers, and what its slow requests waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import yaml
+from numpy.typing import NDArray
+
+from kvsweep.errors import InputError
+
+RESOURCES = {
+    "prefill": "compute of prefill workers",
+    "prefill_slots": "places of prefill workers (max_running)",
+    "prefill_capacity": "device KV of prefill workers",
+    "h2d": "host-to-device path of prefill workers",
+    "decode_capacity": "device KV of decode workers",
+    "handoff": "handoff between prefill and decode workers",
+    "decode": "places and step boundaries of decode workers",
+    "none": "nothing: its time is its own service",
+}
+"""Resource behind each cause of queueing."""
+OBJECTIVES = ("ttft", "tpot", "e2e")
+
+
+def summarize(ds: xr.Dataset, slo: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Return the figures of ``kvsweep cluster summary --format json``.
+
+    `slo` maps any of `OBJECTIVES` to a limit [s]; requests that meet all of them per second are the goodput.
+    Latencies are of the requests that were served. Raises InputError for a file that holds no cluster run.
+    """
+    if ds.attrs.get("kvsweep_result") != "cluster":
+        raise InputError("not a cluster run; allowed: a file that `kvsweep cluster run` wrote")
+    served = ds["rejected"].values == 0
+    seconds = float(ds.attrs["kvsweep_simulated_seconds"])
+    hits = ds["hit_tokens"].values.sum(axis=0)
+    computed = int(ds["uncached_tokens"].values.sum())
+    cpu = ds.attrs.get("kvsweep_cpu_seconds")
+    found: dict[str, Any] = {"requests": int(served.size), "rejected": int((~served).sum())}
+    found |= {f"{name}_seconds": _quantiles(ds[name].values[served]) for name in OBJECTIVES}
+    found["hit_ratio"] = float(hits.sum() / (hits.sum() + computed)) if computed else None
+    found["hit_tokens"] = {str(tier): int(n) for tier, n in zip(ds["tier"].values, hits, strict=True)}
+    found["uncached_tokens"] = computed
+    if slo:
+        met = served.copy()
+        for name, limit in slo.items():
+            # A request of one token has no time between tokens and meets any limit on it.
+            met &= ~(ds[name].values > limit)
+        found["goodput"] = int(met.sum()) / seconds if seconds else None
+    names = [str(name) for name in ds["worker"].values]
+    found["utilization"] = dict(zip(names, ds["utilization"].values.tolist(), strict=True))
+    found["simulated_seconds"] = seconds
+    found["cpu_seconds"] = None if cpu is None else float(cpu)
+    found["extrapolated_ratio"] = float(ds.attrs["kvsweep_extrapolated_ratio"])
+    found["bottleneck"] = bottleneck(ds)
+    return found
+
+
+def bottleneck(ds: xr.Dataset) -> str:
+    """Return the cause for which the requests at and above the 95th percentile of TTFT waited longest in sum."""
+    ttft = ds["ttft"].values
+    known = np.isfinite(ttft)
+    if not known.any():
+        return "none"
+    slow = known & (ttft >= np.percentile(ttft[known], 95))
+    waits = ds["queue_delay"].values[slow].sum(axis=0)
+    return str(ds["cause"].values[int(waits.argmax())]) if waits.max() > 0.0 else "none"
+
+
+def _quantiles(values: NDArray[np.float64]) -> dict[str, float | None]:
+    """Return mean and quantiles of the values that are numbers; None where there are none."""
+    values = values[np.isfinite(values)]
+    names = ("mean", "p50", "p90", "p95", "p99")
+    if not len(values):
+        return dict.fromkeys(names)
+    figures = (values.mean(), *np.percentile(values, [50, 90, 95, 99]))
+    return {name: float(figure) for name, figure in zip(names, figures, strict=True)}
+
+
+def objectives(ds: xr.Dataset) -> dict[str, float]:
+    """Return the service level objectives [s] of the cluster file a run was made with."""
+    config = yaml.safe_load(str(ds.attrs.get("kvsweep_config", ""))) or {}
+    return {name: float(limit) for name in OBJECTIVES if (limit := config.get("slo", {}).get(f"{name}_seconds"))}
