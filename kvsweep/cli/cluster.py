@@ -148,12 +148,11 @@ def summary(file: Path, slo: dict[str, float], output_format: str) -> None:
 def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
     from kvsweep.cluster.summary import RESOURCES
 
-    click.echo(
-        f"{found['requests']} requests, {found['rejected']} rejected; {found['simulated_seconds']:.1f} s simulated"
-    )
-    click.echo(f"fidelity {about['fidelity']}, profile {about['profile_kind']} ({about['model'] or 'model not named'}), "
-               f"{found['extrapolated_ratio']:.3g} of the operations extrapolated")  # fmt: skip
-    click.echo()
+    counts = f"{found['requests']} requests, {found['rejected']} rejected"
+    click.echo(f"{counts}; {found['simulated_seconds']:.1f} s simulated")
+    model = about["model"] or "model not named"
+    kind = f"fidelity {about['fidelity']}, profile {about['profile_kind']} ({model})"
+    click.echo(f"{kind}, {found['extrapolated_ratio']:.3g} of the operations extrapolated\n")
     rows = [(name, found[f"{name}_seconds"]) for name in ("ttft", "tpot", "e2e")]
     quantiles = ("mean", "p50", "p90", "p95", "p99")
     print_table(rows, [Column("latency [s]", lambda row: row[0].upper()), *(_quantile(name) for name in quantiles)])

@@ -78,13 +78,10 @@ def _attrs(
 
 def _operations(state: State) -> tuple[int, int]:
     """Return how many operations were timed, and how many of them outside what was measured."""
-    done = (
-        state.prefill[:, [col.STEPS, col.H2DS, col.D2HS]].sum() + state.decode[:, [col.DECODE_STEPS, col.CHUNKS]].sum()
-    )
-    beyond = (
-        state.prefill[:, [col.STEPS_BEYOND, col.H2DS_BEYOND, col.D2HS_BEYOND]].sum()
-        + state.decode[:, [col.DECODE_STEPS_BEYOND, col.CHUNKS_BEYOND]].sum()
-    )
+    prefill, decode = state.prefill, state.decode
+    done = prefill[:, [col.STEPS, col.H2DS, col.D2HS]].sum() + decode[:, [col.DECODE_STEPS, col.CHUNKS]].sum()
+    beyond = prefill[:, [col.STEPS_BEYOND, col.H2DS_BEYOND, col.D2HS_BEYOND]].sum()
+    beyond += decode[:, [col.DECODE_STEPS_BEYOND, col.CHUNKS_BEYOND]].sum()
     return int(done), int(beyond)
 
 
@@ -160,34 +157,37 @@ def _windows(state: State, end: int) -> Variables:
 
 
 def _workers(state: State, end: int) -> Variables:
-    prefill, decode = state.prefill, state.decode
-    n_prefill, n = len(prefill), len(prefill) + len(decode)
-    page, page_bytes = int(state.run[col.PAGE]), int(state.run[col.PAGE_BYTES])
-    until = min(int(state.run[col.OCCUPANCY_END]), end)
-    pools = state.real[col.N_REAL :].reshape(-1, 2)
-    span = until * 1e-12
-    mean = page * (pools[:, 0] * span - pools[:, 1]) / span if span else np.zeros(len(pools))
-    tables = {
-        name: np.zeros((n, len(TIERS)), dtype=np.int64)
-        for name in ("evictions", "expirations", "bytes_in", "bytes_out")
-    }
-    occupancy = np.zeros((n, len(TIERS)))
+    prefill, decode, n_prefill = state.prefill, state.decode, len(state.prefill)
+    n = n_prefill + len(decode)
+    names = ("evictions", "expirations", "bytes_in", "bytes_out")
+    tables = {name: np.zeros((n, len(TIERS)), dtype=np.int64) for name in names}
     for tier in range(2):
-        occupancy[:n_prefill, tier] = mean[tier : 2 * n_prefill : 2]
         tables["evictions"][:n_prefill, tier] = prefill[:, col.EVICTED + tier]
         tables["expirations"][:n_prefill, tier] = prefill[:, col.EXPIRED + tier]
-    occupancy[n_prefill:, 0] = mean[2 * n_prefill :]
-    retrieved, written, sent = (
-        prefill[:, c] * page_bytes for c in (col.RETRIEVED_PAGES, col.WRITTEN_PAGES, col.SENT_PAGES)
-    )
+    moved = prefill[:, [col.RETRIEVED_PAGES, col.WRITTEN_PAGES, col.SENT_PAGES]].T * state.run[col.PAGE_BYTES]
+    retrieved, written, sent = moved
     tables["bytes_in"][:n_prefill, 0], tables["bytes_out"][:n_prefill, 0] = retrieved, written + sent
     tables["bytes_in"][:n_prefill, 1], tables["bytes_out"][:n_prefill, 1] = written, retrieved
-    tables["bytes_in"][n_prefill:, 0] = decode[:, col.RECEIVED_PAGES] * page_bytes
+    tables["bytes_in"][n_prefill:, 0] = decode[:, col.RECEIVED_PAGES] * state.run[col.PAGE_BYTES]
     busy = np.concatenate((prefill[:, col.BUSY_TIME], decode[:, col.BUSY_TIME]))
     found: Variables = {name: (("worker", "tier"), table) for name, table in tables.items()}
-    found["occupancy"] = (("worker", "tier"), occupancy)
+    found["occupancy"] = (("worker", "tier"), _occupancy(state, end))
     found["utilization"] = (("worker",), busy / end if end else np.zeros(n))
     return found
+
+
+def _occupancy(state: State, end: int) -> NDArray[np.float64]:
+    """Return the mean of the tokens held in each tier [token]; (worker, tier)."""
+    n_prefill, n_decode = len(state.prefill), len(state.decode)
+    pools = state.real[col.N_REAL :].reshape(-1, 2)
+    span = min(int(state.run[col.OCCUPANCY_END]), end) * 1e-12
+    # The level at the end, less what came later weighted by when it came.
+    mean = state.run[col.PAGE] * (pools[:, 0] * span - pools[:, 1]) / span if span else np.zeros(len(pools))
+    occupancy = np.zeros((n_prefill + n_decode, len(TIERS)))
+    occupancy[:n_prefill, :2] = mean[: 2 * n_prefill].reshape(-1, 2)
+    occupancy[n_prefill:, 0] = mean[2 * n_prefill :]
+    # Sums of products leave a hair below 0 for a pool that held nothing.
+    return np.asarray(np.maximum(occupancy, 0.0))
 
 
 def _seconds(times: NDArray[np.int64]) -> NDArray[np.float64]:

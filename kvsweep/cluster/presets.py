@@ -99,4 +99,6 @@ def profile_file(profile: Profile) -> str:
         "# Each model states the interval it times (boundary), its origin (source, kind) and, where something was\n"
         "# measured, the range that was (as in `tokens: {low: 64, high: 8192}`).\n"
     )
-    return head + yaml.safe_dump(profile_mapping(profile), sort_keys=False, allow_unicode=True, width=110)
+    return head + yaml.safe_dump(
+        profile_mapping(profile), sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+    )

@@ -68,6 +68,7 @@ def run(
     profile = _profile(profile)
     policy = load_policies(policy_files).select([config.retrieval.policy], "retrieval: policy")[config.retrieval.policy]
     state = initial_state(trace, config, profile, policy)
+    _core()(state, 0, _decision(policy))  # compiles, which is no part of the run's time
     began = time.process_time()
     state = checked_run(state, policy) if check else compiled_run(state, policy)
     return dataset(state, trace, config, profile, policy, time.process_time() - began)
@@ -131,9 +132,8 @@ def _run(
         elif code == col.STUCK:
             raise ResultError(f"no progress: nothing is due and {_diagnosis(state)}")
         elif code == col.NONSENSE:
-            raise PolicyError(
-                f"policy {policy.name} ({policy.origin}): {_where(state)}: decide returned NaN blocks; allowed: a number"
-            )
+            where = f"policy {policy.name} ({policy.origin}): {_where(state)}"
+            raise PolicyError(f"{where}: decide returned NaN blocks; allowed: a number")
 
 
 def _grown(state: State) -> State:
