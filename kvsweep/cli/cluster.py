@@ -90,8 +90,8 @@ def run(trace: Path, config: Path, profile: Path, output: Path, force: bool, qui
 
     check_writable(output, force)
     cluster_config, service = read_config(config), read_profile(profile)
-    from kvsweep.cluster.run import is_compiled
-    from kvsweep.cluster.run import run as simulate
+    from kvsweep.cluster.simulation import is_compiled
+    from kvsweep.cluster.simulation import run as simulate
     from kvsweep.results.files import write_netcdf
     from kvsweep.trace.read import read_trace
 

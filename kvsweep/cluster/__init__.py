@@ -6,15 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvsweep.cluster.run import run
+    from kvsweep.cluster.simulation import run
     from kvsweep.cluster.summary import summarize
 
 __all__ = ["run", "summarize"]
 
 
 def __getattr__(name: str) -> Any:
-    # Modules share a name with their function: the function is meant, and compiling waits until it is called.
     if name in __all__:
-        module = {"run": "run", "summarize": "summary"}[name]
+        module = {"run": "simulation", "summarize": "summary"}[name]
         return getattr(importlib.import_module(f"kvsweep.cluster.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

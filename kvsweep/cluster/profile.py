@@ -148,7 +148,7 @@ def profile_mapping(profile: Profile) -> dict[str, Any]:
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: plain(item) for name, item in value.items() if item is not None}
+            return {name: plain(item) for name, item in value.items() if item is not None and item != ""}
         return list(value) if isinstance(value, tuple) else value
 
     found: dict[str, Any] = plain(dataclasses.asdict(profile))
