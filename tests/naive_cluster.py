@@ -1,0 +1,679 @@
+"""The slow, obvious twin of the cluster simulator: the rules of ``kvsweep/cluster/README.md`` said a second time.
+
+Written from the text of the rules alone, and to be read as their definition: every page of KV is an object, every
+position of a prompt a number in a list, every choice a `min` over all there is to choose from. The numbers in brackets
+(§5) are the sections of the rules. Times are integers [ps], capacities integers [page].
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvsweep.cluster.config import ClusterConfig, DecodeGroup, PrefillGroup
+from kvsweep.cluster.profile import Profile, coefficients, decode_coefficients
+from kvsweep.policies import load_policies
+from kvsweep.policies.context import SIDES, Context
+from kvsweep.trace.convert import change_block_size
+from kvsweep.trace.model import Trace
+
+DECODE, H2D, D2H, PREFILL, ARRIVALS = 2, 3, 4, 5, 6
+"""Resource order; inbound, the first, has no entry in the heap of events: its ends are re-timed."""
+PS = 1e12
+Job = Any
+
+
+class Request:
+    """One request: what it asks for, then what becomes of it."""
+
+    def __init__(self, number: int, trace: Trace, page_size: int) -> None:
+        self.number = number
+        self.arrival = round(float(trace.arrival[number]) * PS)
+        self.prompt, self.output = int(trace.input_tokens[number]), int(trace.output_tokens[number])
+        self.session = int(trace.session[number])
+        self.n_full = self.prompt // page_size
+        self.cap = (self.prompt - 1) // page_size
+        named = trace.blocks[trace.offsets[number] : trace.offsets[number + 1]].tolist()[: self.n_full]
+        # Pages without a name are this request's alone.
+        self.names = named + [(number, k) for k in range(len(named), self.n_full)]
+        self.rejected = True
+        self.at_prefill: PrefillWorker
+        self.at_decode: DecodeWorker
+        self.chain: list[Page] = []
+        self.device_hits = self.retrieved = 0  # d and g [page]
+        self.todo: list[int] = []  # positions still to execute, ascending
+        self.shown = self.position = self.uncached = self.delivered = 0
+        self.chunks: list[Chunk] = []  # without a reservation they wait here
+        self.busy_with: set[str] = set()  # "handoff", "write-back": what keeps the chain pinned
+        self.reserved = False
+        self.blocked: Counter[str] = Counter()
+        self.at: dict[str, int] = {}  # times by name
+
+
+class Page:
+    """A page of KV at one prefill worker, in whichever tiers it is."""
+
+    def __init__(self, segment: frozenset[int], parent: Page | None) -> None:
+        self.segment = segment  # the requests that contain the page are what makes a segment
+        self.begins_segment = parent is None or parent.segment != segment
+        self.after: list[Page] = []
+        self.pins = self.admissions = 0
+        self.released = (-1, -1)  # time, place in the order of releases
+        if parent is not None:
+            parent.after.append(self)
+
+
+class Tier:
+    """The pool of one tier at a prefill worker: space is free, reserved (in flight), or holds a resident page."""
+
+    def __init__(self, pool: int, eviction: str) -> None:
+        self.pool, self.eviction = pool, eviction
+        self.resident: set[Page] = set()
+        self.in_flight: set[Page] = set()  # of the host; on the device every request computes its own
+        self.reserved = self.evicted = self.expired = 0
+        self.began: dict[frozenset[int], int] = {}
+
+    @property
+    def held(self) -> int:
+        return len(self.resident) + self.reserved
+
+    @property
+    def free(self) -> int:
+        return self.pool - self.held
+
+    def idle(self) -> set[Page]:
+        return {page for page in self.resident if not page.pins}
+
+    def show(self, page: Page, now: int) -> None:
+        """Turn reserved space into the resident `page`, or free it where the page is resident already (§6)."""
+        self.reserved -= 1
+        self.in_flight.discard(page)
+        if page not in self.resident:
+            self.resident.add(page)
+            if page.begins_segment:
+                self.began[page.segment] = now
+
+    def make_room(self, pages: int) -> None:
+        """Evict until `pages` are free, one page after the other."""
+        while self.free < pages:
+            leaves = [page for page in self.idle() if not any(later in self.resident for later in page.after)]
+            self.resident.remove(min(leaves, key=self._rank))
+            self.evicted += 1
+
+    def _rank(self, page: Page) -> tuple[Any, ...]:
+        first = {"lru": 0, "fifo": self.began.get(page.segment), "lfu": page.admissions}[self.eviction]
+        return first, page.released
+
+    def drop_released_until(self, time: int) -> None:
+        old = {page for page in self.idle() if page.released[0] <= time}
+        self.resident -= old
+        self.expired += len(old)
+
+
+class Fifo:
+    """A resource that serves one job at a time, first come first served (H2D and D2H)."""
+
+    def __init__(self, sim: Cluster, place: tuple[int, int], seconds: Callable[[Job], int]) -> None:
+        self.sim, self.place, self.duration = sim, place, seconds
+        self.queue: deque[Job] = deque()
+        self.busy = False
+
+    def dispatch(self, began: Callable[[Job], None], done: Callable[[Job], None]) -> None:
+        if self.busy or not self.queue:
+            return
+        self.busy = True
+        job = self.queue.popleft()
+        began(job)
+
+        def end() -> None:
+            self.busy = False
+            done(job)
+
+        self.sim.after(self.duration(job), self.place, end)
+
+
+class Chunk:
+    """Pages of one request on their way from prefill to decode; the last one ends the handoff."""
+
+    def __init__(self, request: Request, pages: int, last: bool) -> None:
+        self.request, self.pages, self.last = request, pages, last
+        self.alone = self.tag = 0  # isolated duration [ps]; virtual time of the end
+        self.queued = self.began = 0
+
+
+class PrefillWorker:
+    """Waiting queue, prefill steps, both tiers and both copy engines of one worker."""
+
+    def __init__(self, sim: Cluster, number: int, group: PrefillGroup) -> None:
+        self.sim, self.number, self.group = sim, number, group
+        page, eviction = sim.page_size, sim.config.eviction.policy
+        self.device = Tier(group.device_tokens // page, eviction)
+        self.host = Tier(group.host_tokens // page, eviction)
+        self.pages: dict[Any, Page] = {}
+        self.waiting: deque[Request] = deque()
+        self.ready: deque[Request] = deque()
+        self.partial: Request | None = None
+        self.stepping = False
+        self.h2d = Fifo(sim, (H2D, number), lambda request: sim.copy_time(1, request.retrieved))
+        self.d2h = Fifo(sim, (D2H, number), lambda copy: sim.copy_time(2, len(copy[1])))
+        self.source: deque[Chunk] = deque()
+        self.sending = False
+        self.load = self.running = self.busy_time = 0
+        self.arrivals: list[int] = []
+        self.blocked: str | None = None  # why the last formation of a step ended
+
+    def chain(self, request: Request) -> list[Page]:
+        pages: list[Page] = []
+        for name in request.names:
+            if name not in self.pages:
+                self.pages[name] = Page(self.sim.segments[name], pages[-1] if pages else None)
+            pages.append(self.pages[name])
+        return pages
+
+    def match(self, request: Request) -> tuple[int, int]:
+        """Return how many pages can be reused on the device, and of those that follow on the host (d, h)."""
+        usable = self.chain(request)[: request.cap]
+        d = leading(usable, self.device.resident)
+        return d, leading(usable[d:], self.host.resident)
+
+    # -- admission (§5)
+
+    def obstacle(self, request: Request) -> str | None:
+        """Return what keeps the first waiting request from being admitted."""
+        if self.running >= self.group.max_running:
+            return "prefill_slots"
+        d, _ = self.match(request)
+        others = self.device.idle() - set(self.chain(request))
+        return "prefill_capacity" if self.sim.pages(request.prompt) - d > self.device.free + len(others) else None
+
+    def admit(self, request: Request) -> None:
+        sim, size = self.sim, self.sim.page_size
+        d, h = self.match(request)
+        g = self.choose_retrieval(request, d, h)
+        request.chain = self.chain(request)
+        for page in request.chain:
+            page.pins += 1
+            page.admissions += 1
+        needed = sim.pages(request.prompt) - d
+        self.device.make_room(needed)
+        self.device.reserved += needed
+        self.running += 1
+        request.busy_with = {"handoff"}
+        request.device_hits, request.retrieved, request.shown = d, g, d
+        first = d + h - g if sim.policy.recomputes == "front" else d
+        there = {*range(d * size), *range(first * size, (first + g) * size)}
+        request.todo = [position for position in range(request.prompt) if position not in there]
+        request.uncached = len(request.todo)
+        request.at["admitted"] = sim.now
+        if g == 0:
+            request.at["ready"] = sim.now
+
+    def choose_retrieval(self, request: Request, d: int, h: int) -> int:
+        """Return how many of the `h` pages on the host are retrieved (§10)."""
+        sim, size, model = self.sim, self.sim.page_size, self.sim.profile.prefill
+        policy = sim.policy
+        if h == 0 or policy.name == "default_policy":
+            return h
+        if policy.name == "all_compute":
+            return 0
+        missing = sim.pages(request.prompt) - d - h
+        window = round(sim.config.retrieval.rate_window_seconds * PS)
+        recent = [time for time in self.arrivals if sim.now - window < time]
+        restore = h / (sim.copy_time(1, h) * 1e-12)
+        step = sim.prefill_time(range(d * size, (d + h + missing) * size))
+        context = Context(
+            total_blocks=float(h + missing), miss_blocks=float(missing), hit_blocks=float(h),
+            request_rate=len(recent) / (window * 1e-12), p95_seconds=sim.config.slo.ttft_seconds or 0.0,
+            storage_throughput=restore, recompute_throughput=(h + missing) / (step * 1e-12),
+            vram_hit_blocks=0.0, dram_hit_blocks=float(h), disk_hit_blocks=0.0,
+            vram_throughput=math.inf, dram_throughput=restore, disk_throughput=restore,
+            tokens_per_block=float(size), token_seconds=model.token_seconds,
+            token_pair_seconds=model.token_pair_seconds, recomputes=float(SIDES.index(policy.recomputes)),
+        )  # fmt: skip
+        return h - max(0, min(h, math.floor(policy.choose(context)[0] + 0.5)))
+
+    # -- the prefill step (§5)
+
+    def form_step(self) -> None:
+        if self.stepping:
+            return
+        budget, self.blocked = self.group.chunk_tokens, None
+        step: list[tuple[Request, list[int]]] = []
+        while budget and (request := self.next_to_run()):
+            left = request.todo
+            taken = left if self.sim.pages(len(left)) * self.sim.page_size <= budget else left[:budget]
+            if len(taken) < len(left):
+                self.partial = request
+            budget -= self.sim.pages(len(taken)) * self.sim.page_size
+            request.at.setdefault("prefill_start", self.sim.now)
+            step.append((request, taken))
+        if step:
+            self.stepping = True
+            duration = self.sim.prefill_time([position for _, taken in step for position in taken])
+            self.busy_time += duration
+            self.sim.after(duration, (PREFILL, self.number), lambda: self.end_step(step))
+
+    def next_to_run(self) -> Request | None:
+        """Return the partial, else a ready, else a waiting request that takes part in a step now, if there is one."""
+        if self.partial:
+            request, self.partial = self.partial, None
+            return request
+        if self.ready:
+            return self.ready.popleft()
+        while self.waiting:
+            self.blocked = self.obstacle(self.waiting[0])
+            if self.blocked:
+                return None
+            request = self.waiting.popleft()
+            self.admit(request)
+            if request.retrieved == 0:
+                return request
+            self.h2d.queue.append(request)
+        return None
+
+    def end_step(self, step: list[tuple[Request, list[int]]]) -> None:
+        self.stepping = False
+        for request, taken in step:
+            request.todo = request.todo[len(taken) :]
+            begin, request.position = request.position, request.todo[0] if request.todo else request.prompt
+            self.show_device(request)
+            if "first_step_end" not in request.at:
+                request.at["first_step_end"] = self.sim.now
+                request.at_decode.reservations.append(request)
+            request.chunks.append(
+                Chunk(request, self.sim.pages(request.position) - self.sim.pages(begin), not request.todo)
+            )
+            if request.reserved:
+                self.send_chunks(request)
+            if not request.todo:
+                request.at["prefill_end"] = self.sim.now
+                self.write_back(request)
+
+    def show_device(self, request: Request) -> None:
+        """Make visible what is complete up to the first position that is neither executed nor retrieved (§6)."""
+        upto = (request.todo[0] if request.todo else request.prompt) // self.sim.page_size
+        for page in request.chain[request.shown : upto]:
+            self.device.show(page, self.sim.now)
+        request.shown = max(request.shown, upto)
+
+    # -- copies between the tiers (§5, §6)
+
+    def copy(self) -> None:
+        self.h2d.dispatch(lambda request: request.at.update(h2d_start=self.sim.now), self.end_retrieval)
+
+    def copy_back(self) -> None:
+        self.d2h.dispatch(lambda _: None, self.end_write_back)
+
+    def end_retrieval(self, request: Request) -> None:
+        request.at["ready"] = self.sim.now
+        self.show_device(request)
+        self.ready.append(request)
+
+    def write_back(self, request: Request) -> None:
+        write, host = self.sim.config.write, self.host
+        if write.policy == "none":
+            return
+        candidates = [
+            page
+            for page in request.chain
+            if page not in host.resident and page not in host.in_flight and page.admissions >= write.threshold
+        ]
+        copied = candidates[: host.free + len(host.idle())]
+        if copied:
+            host.make_room(len(copied))
+            host.reserved += len(copied)
+            host.in_flight.update(copied)
+            request.busy_with.add("write-back")
+            self.d2h.queue.append((request, copied))
+
+    def end_write_back(self, copy: tuple[Request, list[Page]]) -> None:
+        request, pages = copy
+        for page in pages:
+            self.host.show(page, self.sim.now)
+        self.unpin_after(request, "write-back")
+
+    def unpin_after(self, request: Request, ended: str) -> None:
+        """Release the chain when neither handoff nor write-back needs it any more, the deepest page first."""
+        request.busy_with.remove(ended)
+        if not request.busy_with:
+            for page in reversed(request.chain):
+                page.pins -= 1
+                if not page.pins:
+                    page.released = (self.sim.now, next(self.sim.releases))
+
+    # -- handoff (§8)
+
+    def send_chunks(self, request: Request) -> None:
+        for chunk in request.chunks:
+            chunk.queued = self.sim.now
+            self.source.append(chunk)
+        request.chunks = []
+
+    def send(self) -> None:
+        if not self.sending and self.source:
+            self.sending = True
+            chunk = self.source.popleft()
+            chunk.request.at_decode.begin_chunk(chunk)
+
+    def end_handoff(self, request: Request) -> None:
+        self.running -= 1
+        self.load -= 1
+        self.device.reserved -= self.sim.pages(request.prompt) - request.n_full  # the rest
+        self.unpin_after(request, "handoff")
+
+
+class DecodeWorker:
+    """Reservations, inbound chunks and the running batch of one worker."""
+
+    def __init__(self, sim: Cluster, number: int, group: DecodeGroup) -> None:
+        self.sim, self.number, self.group = sim, number, group
+        self.pool = group.device_tokens // sim.page_size
+        table = decode_coefficients(sim.profile, group.graph_buckets, group.max_running).tolist()
+        self.base, self.context = [row[0] for row in table], [row[1] for row in table]
+        self.reservations: deque[Request] = deque()
+        self.promised = self.load = self.busy_time = 0
+        self.holds: dict[Request, int] = {}
+        self.inbound: list[Chunk] = []
+        self.virtual = self.updated = 0  # V [ps/256] and t0 [ps]
+        self.joining: deque[Request] = deque()
+        self.batch: list[Request] = []
+        self.stepping = False
+
+    @property
+    def held(self) -> int:
+        return sum(self.holds.values())
+
+    def reserve(self) -> None:
+        """Admit from the front of the queue while prompt and full output fit (§7)."""
+        while self.reservations:
+            request = self.reservations[0]
+            whole = self.sim.pages(request.prompt + request.output)
+            if self.promised + whole > self.pool:
+                return
+            self.reservations.popleft()
+            self.promised += whole
+            self.holds[request] = self.sim.pages(request.prompt)
+            request.reserved = True
+            request.at["reserved"] = self.sim.now
+            request.at_prefill.send_chunks(request)
+
+    # -- inbound: processor sharing in virtual time (§8)
+
+    @property
+    def sharing(self) -> int:
+        return len(self.inbound) if self.sim.config.handoff_sharing == "processor_sharing" else 1
+
+    def due(self) -> int | None:
+        """Return when the next chunk ends."""
+        if not self.inbound:
+            return None
+        left = min(chunk.tag for chunk in self.inbound) - self.virtual
+        return self.updated + max(0, -(-left * self.sharing // 256))
+
+    def bring_up_to_date(self) -> None:
+        if self.inbound:
+            self.virtual += (self.sim.now - self.updated) * 256 // self.sharing
+        else:
+            self.virtual = 0
+        self.updated = self.sim.now
+
+    def begin_chunk(self, chunk: Chunk) -> None:
+        self.bring_up_to_date()
+        chunk.began, chunk.alone = self.sim.now, self.sim.copy_time(0, chunk.pages)
+        chunk.tag = self.virtual + 256 * chunk.alone
+        self.inbound.append(chunk)
+
+    def end_chunk(self) -> None:
+        self.bring_up_to_date()
+        chunk = min(self.inbound, key=lambda chunk: (chunk.tag, chunk.request.at_prefill.number))
+        self.inbound.remove(chunk)
+        request, now = chunk.request, self.sim.now
+        request.at_prefill.sending = False
+        if chunk.last:
+            request.at["handoff_end"] = now
+            request.at["handoff_delay"] = chunk.began - chunk.queued + (now - chunk.began - chunk.alone)
+            request.at_prefill.end_handoff(request)
+            self.joining.append(request)
+
+    # -- decode (§9)
+
+    def step(self) -> None:
+        if self.stepping:
+            return
+        while self.joining and len(self.batch) < self.group.max_running:
+            request = self.joining.popleft()
+            request.at["joined"] = self.sim.now
+            self.batch.append(request)
+        if self.batch:
+            for request in self.batch:
+                self.holds[request] = self.sim.pages(request.prompt + request.delivered + 1)
+            n, stored = len(self.batch), sum(request.prompt + request.delivered for request in self.batch)
+            self.stepping = True
+            duration = picoseconds(self.base[n] + self.context[n] * stored)
+            self.busy_time += duration
+            self.sim.after(duration, (DECODE, self.number), self.end_step)
+
+    def end_step(self) -> None:
+        self.stepping = False
+        for request in list(self.batch):
+            request.delivered += 1
+            request.at.setdefault("first_token", self.sim.now)
+            if request.delivered == request.output:
+                request.at["finish"] = self.sim.now
+                self.batch.remove(request)
+                self.promised -= self.sim.pages(request.prompt + request.output)
+                del self.holds[request]
+                self.load -= 1
+
+
+class Gateway:
+    """Chooses among workers of one role, with a state of its own (§11)."""
+
+    def __init__(self, config: ClusterConfig, workers: Sequence[Any]) -> None:
+        self.config, self.workers = config.gateway, workers
+        self.next = 0
+        self.sessions: dict[int, Any] = {}
+
+    def choose(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
+        return getattr(self, self.config.policy)(request, candidates, draws)
+
+    def round_robin(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
+        n = len(self.workers)
+        chosen = min(candidates, key=lambda worker: (worker.number - self.next) % n)
+        self.next = chosen.number + 1
+        return chosen
+
+    def random(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
+        return candidates[draws[0] % len(candidates)]
+
+    def least_loaded(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
+        return min(candidates, key=lambda worker: (worker.load, worker.number))
+
+    def power_of_two(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
+        n = len(candidates)
+        if n == 1:
+            return candidates[0]
+        i, j = draws[0] % n, draws[1] % (n - 1)
+        j += j >= i
+        return candidates[j] if candidates[j].load < candidates[i].load else candidates[i]
+
+    def session_affinity(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
+        if request.session < 0:
+            return self.round_robin(request, candidates, draws)
+        if self.sessions.get(request.session) in candidates:
+            return self.sessions[request.session]
+        chosen = self.round_robin(request, candidates, draws)
+        self.sessions.setdefault(request.session, chosen)
+        return chosen
+
+    def cache_aware(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
+        loads = [worker.load for worker in candidates]
+        least, most = min(loads), max(loads)
+        uneven = most - least > self.config.balance_requests and most > self.config.balance_ratio * least
+        if isinstance(candidates[0], PrefillWorker) and not uneven:
+            best = min(candidates, key=lambda worker: (-sum(worker.match(request)), worker.load, worker.number))
+            if sum(best.match(request)) > self.config.match_ratio * request.n_full:
+                return best
+        return self.least_loaded(request, candidates, draws)
+
+
+class Cluster:
+    """The clock (§3), the arrivals (§4), and all workers."""
+
+    def __init__(self, trace: Trace, config: ClusterConfig, profile: Profile, policy_files: Sequence[Path]) -> None:
+        self.config, self.profile, self.page_size = config, profile, config.page_size
+        self.policy = load_policies(policy_files)[config.retrieval.policy]
+        figures = coefficients(profile, config.page_size)
+        self.prefill_fs, self.paths, self.page_bytes = figures.prefill.tolist(), figures.paths.tolist(), figures.page_bytes
+        self.now, self.events, self.serial, self.releases = 0, [], count(), count()  # type: ignore[var-annotated]
+        if trace.block_size:
+            trace = change_block_size(trace, config.page_size)
+        self.requests = [Request(i, trace, config.page_size) for i in range(len(trace))]
+        owners: dict[Any, set[int]] = {}
+        for request in self.requests:
+            for name in request.names:
+                owners.setdefault(name, set()).add(request.number)
+        self.segments = {name: frozenset(found) for name, found in owners.items()}
+        self.prefill = [PrefillWorker(self, w, group) for w, group in enumerate(config.prefill_workers())]
+        self.decode = [DecodeWorker(self, d, group) for d, group in enumerate(config.decode_workers())]
+        self.gateways = Gateway(config, self.prefill), Gateway(config, self.decode)
+        rng = np.random.default_rng(config.gateway.seed)
+        self.draws = rng.integers(0, 2**31, (len(trace), 4)).tolist()
+        self.tiers = [tier for worker in self.prefill for tier in (worker.device, worker.host)]
+        self.history: list[tuple[int, list[int]]] = []  # pages held in each pool from a time on
+
+    def pages(self, tokens: int) -> int:
+        return -(-tokens // self.page_size)
+
+    def copy_time(self, path: int, pages: int) -> int:
+        setup, byte_milli = self.paths[path]
+        return picoseconds(setup + byte_milli * (pages * self.page_bytes) // 1000)
+
+    def prefill_time(self, positions: Sequence[int]) -> int:
+        fixed, token, pair, least = self.prefill_fs
+        squares = sum((position + 1) ** 2 - position**2 for position in positions)
+        return picoseconds(max(least, fixed + token * len(positions) + pair * squares // 2))
+
+    def after(self, duration: int, place: tuple[int, int], action: Callable[[], None]) -> None:
+        heapq.heappush(self.events, (self.now + duration, *place, next(self.serial), action))
+
+    def run(self) -> None:
+        for request in self.requests:
+            self.after(request.arrival, (ARRIVALS, request.number), lambda request=request: self.arrive(request))
+        while times := [time for time in (*(d.due() for d in self.decode), *self.events[:1]) if time is not None]:
+            self.move_clock(min(time[0] if isinstance(time, tuple) else time for time in times))
+            for worker in self.decode:
+                while worker.due() == self.now:
+                    worker.end_chunk()
+            while self.events and self.events[0][0] == self.now:
+                heapq.heappop(self.events)[-1]()
+            self.dispatch()
+            self.note_held()
+
+    def move_clock(self, time: int) -> None:
+        for worker in self.prefill:
+            for request in worker.waiting:
+                if worker.blocked:
+                    request.blocked[worker.blocked] += time - self.now
+        if self.config.retention.policy == "idle_ttl":
+            every, age = (round(s * PS) for s in (self.config.retention.check_seconds, self.config.retention.seconds))
+            for tick in range((self.now // every + 1) * every, time + 1, every):
+                self.now = tick
+                for tier in self.tiers:
+                    tier.drop_released_until(tick - age)
+                self.note_held()
+        self.now = time
+
+    def dispatch(self) -> None:
+        for worker in self.decode:
+            worker.reserve()
+        for source in self.prefill:
+            source.send()
+        for worker in self.decode:
+            worker.step()
+        for stage in (PrefillWorker.form_step, PrefillWorker.copy, PrefillWorker.copy_back):
+            for source in self.prefill:
+                stage(source)
+
+    def arrive(self, request: Request) -> None:
+        whole = self.pages(request.prompt + request.output)
+        sources = [worker for worker in self.prefill if worker.device.pool >= self.pages(request.prompt)]
+        targets = [worker for worker in self.decode if worker.pool >= whole]
+        if sources and targets:
+            draws = self.draws[request.number]
+            request.rejected = False
+            request.at_prefill = self.gateways[0].choose(request, sources, draws[:2])
+            request.at_decode = self.gateways[1].choose(request, targets, draws[2:])
+            request.at_prefill.load += 1
+            request.at_decode.load += 1
+            request.at_prefill.arrivals.append(self.now)
+            request.at_prefill.waiting.append(request)
+
+    def note_held(self) -> None:
+        self.history.append((self.now, [pool.held for pool in (*self.tiers, *self.decode)]))
+
+    def occupancy(self, end: int) -> list[float]:
+        """Return the mean over time, from 0 to `end`, of the tokens held in each pool."""
+        total = [0] * len(self.history[0][1]) if self.history else []
+        for (begin, held), (until, _) in zip(self.history, [*self.history[1:], (end, [])], strict=True):
+            lasted = max(0, min(until, end) - begin)
+            total = [sum_ + pages * lasted for sum_, pages in zip(total, held, strict=True)]
+        return [self.page_size * sum_ / end if end else 0.0 for sum_ in total]
+
+
+def picoseconds(femtoseconds: int) -> int:
+    return max(1, (femtoseconds + 500) // 1000)
+
+
+def leading(pages: Sequence[Page], visible: set[Page]) -> int:
+    """Return how many of `pages` are visible before the first that is not."""
+    return next((i for i, page in enumerate(pages) if page not in visible), len(pages))
+
+
+TIMES = ("prefill_start", "prefill_end", "handoff_end", "first_token", "finish")
+
+
+def run(trace: Trace, config: ClusterConfig, profile: Profile, policy_files: Sequence[Path] = ()) -> dict[str, Any]:
+    """Return `requests` (one mapping each, times in integer [ps]), and figures of the workers."""
+    sim = Cluster(trace, config, profile, policy_files)
+    sim.run()
+    return {"requests": [_reported(request, sim) for request in sim.requests], **_workers(sim)}
+
+
+def _reported(request: Request, sim: Cluster) -> dict[str, Any]:
+    if request.rejected:
+        return {"arrival": request.arrival, "rejected": True}
+    at, arrival = request.at, request.arrival
+    slots, capacity = request.blocked["prefill_slots"], request.blocked["prefill_capacity"]
+    waited = at["admitted"] - arrival - slots - capacity + at["prefill_start"] - at["ready"]
+    return {
+        "arrival": arrival, "rejected": False, **{name: at[name] for name in TIMES},
+        "l1": request.device_hits * sim.page_size, "l2": request.retrieved * sim.page_size,
+        "uncached": request.uncached,
+        "prefill_worker": request.at_prefill.number, "decode_worker": request.at_decode.number,
+        "queue_delay": {
+            "prefill": waited, "prefill_slots": slots, "prefill_capacity": capacity,
+            "h2d": at.get("h2d_start", at["admitted"]) - at["admitted"],
+            "decode_capacity": at["reserved"] - at["first_step_end"],
+            "handoff": at["handoff_delay"], "decode": at["joined"] - at["handoff_end"],
+        },
+    }  # fmt: skip
+
+
+def _workers(sim: Cluster) -> dict[str, Any]:
+    finish = max((request.at["finish"] for request in sim.requests if not request.rejected), default=0)
+    last_arrival = max((request.arrival for request in sim.requests), default=0)
+    return {
+        "evictions": [(worker.device.evicted, worker.host.evicted) for worker in sim.prefill],
+        "expirations": [(worker.device.expired, worker.host.expired) for worker in sim.prefill],
+        "busy": [worker.busy_time for worker in (*sim.prefill, *sim.decode)],
+        "last_finish": finish,
+        "occupancy": sim.occupancy(min(last_arrival, finish) or finish),
+    }

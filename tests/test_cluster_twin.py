@@ -1,0 +1,175 @@
+"""The cluster simulator against its slow twin: equal per request, and per worker, on fuzzed small clusters.
+
+``KVSWEEP_SOAK=5000 pytest tests/test_cluster_twin.py`` compares 5000 clusters more than the quick run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import naive_cluster
+import numpy as np
+import pytest
+from cluster_samples import path, trace
+
+import kvsweep.cluster
+from kvsweep.cluster.config import EVICTIONS, GATEWAYS, ClusterConfig, parse_config
+from kvsweep.cluster.profile import Profile, parse_profile
+from kvsweep.trace.model import Trace
+
+QUICK, BATCH = 300, 50
+SOAK = int(os.environ.get("KVSWEEP_SOAK", "0"))
+
+FRONT_POLICY = '''"""Recompute half of the front: of the policies that ship none recomputes the front."""
+
+name = "half_of_the_front"
+label = "Half of the front"
+description = "Recompute the front half of the hits."
+color = "#123456"
+order = 99
+recomputes = "front"
+modes = ("half",)
+
+
+def decide(ctx):
+    return ctx.hit_blocks * 0.5, "half"
+'''
+RETRIEVALS = ("default_policy", "all_compute", "performance_aware", "slowest_tier_first", "half_of_the_front")
+
+
+def random_trace(rng: random.Random, page: int) -> Trace:
+    """Return up to 24 requests whose prompts share prefixes, in bursts and with pauses.
+
+    The names of a prompt may end before its last full page (private pages), at it, or in the page after it.
+    """
+    families = [[rng.randrange(2) for _ in range(rng.randint(1, 9))] for _ in range(rng.randint(1, 4))]
+    pauses = rng.choice([(0.0,), (0.0, 0.0, 0.001, 0.013, 0.4), (0.002, 0.03), (0.1, 0.3)])
+    names: dict[tuple[int, ...], int] = {}
+    requests, time = [], 0.0
+    for _ in range(rng.randint(1, 24)):
+        time += rng.choice(pauses)
+        family = rng.choice(families)
+        chosen = [tuple(family[: i + 1]) for i in range(rng.randint(0, len(family)))]
+        ids = [names.setdefault(prefix, len(names)) for prefix in chosen]
+        n_input = max(1, page * len(ids) + rng.choice((0, 0, 1, -1, rng.randint(0, 3 * page))))
+        requests.append((time, n_input, rng.choice((1, 2, rng.randint(1, 12))), ids))
+    sessions = [rng.randint(0, 3) for _ in requests] if rng.random() < 0.8 else None
+    return trace(requests, page=page, sessions=sessions)
+
+
+def random_config(rng: random.Random, page: int) -> ClusterConfig:
+    """Return a cluster of one to three prefill and one or two decode workers with tight pools and any policies."""
+    prefill = [
+        {"role": "prefill", "tp": 1, "device_tokens": page * rng.randint(4, 24) + rng.randrange(page),
+         "host_tokens": page * rng.choice((0, 3, 9, 40)), "chunk_tokens": page * rng.choice((1, 2, 4, 16)),
+         "max_running": rng.randint(1, 6)}
+        for _ in range(rng.randint(1, 3))
+    ]  # fmt: skip
+    decode = [
+        {"role": "decode", "tp": 1, "device_tokens": page * rng.randint(8, 30), "max_running": rng.randint(1, 5),
+         "graph_buckets": rng.choice(([1, 2, 4], [2], [4, 8]))}
+        for _ in range(rng.randint(1, 2))
+    ]  # fmt: skip
+    values = {
+        "fidelity": "paper", "page_size": page, "workers": prefill + decode,
+        "gateway": {"policy": rng.choice(GATEWAYS), "seed": rng.randrange(5), "balance_requests": rng.choice((0, 2, 32)),
+                    "balance_ratio": rng.choice((1.0, 1.5)), "match_ratio": rng.choice((0.0, 0.3, 0.5))},
+        "eviction": {"policy": rng.choice(EVICTIONS)},
+        "retention": {"policy": rng.choice(("none", "idle_ttl")), "seconds": rng.choice((0.01, 0.07, 0.2)),
+                      "check_seconds": rng.choice((0.003, 0.01, 0.1))},
+        "retrieval": {"policy": rng.choice(RETRIEVALS), "rate_window_seconds": rng.choice((0.05, 60.0))},
+        "write": {"policy": rng.choice(("write_through",) * 3 + ("none",)), "threshold": rng.randint(1, 3)},
+        "handoff_sharing": rng.choice(("processor_sharing", "processor_sharing", "none")),
+        "slo": {"ttft_seconds": rng.choice((0.003, 0.01, 1.0))},
+    }  # fmt: skip
+    return parse_config(values, "fuzzed")
+
+
+def random_profile(rng: random.Random) -> Profile:
+    """Return odd figures, where nothing coincides by chance, or round ones, where much happens at one instant."""
+    if rng.random() < 0.5:
+        step = {"fixed_seconds": 1.1e-3, "token_seconds": 1.3e-4, "token_pair_seconds": 1.7e-6, "least_seconds": 1.9e-3}
+        base, per_token, (setup, rate) = [1.1e-3, 1.2e-3, 1.5e-3], [1e-6, 1e-6, 2e-6], (7e-4, 3.7e6)
+    else:
+        step = {"fixed_seconds": 0.0, "token_seconds": 1e-3}
+        base, per_token, (setup, rate) = [1e-3] * 3, [0.0] * 3, (rng.choice((0.0, 1e-3)), 1e6)
+    slower = rng.choice((1, 3, 20))
+    return parse_profile(
+        {
+            "name": "fuzzed", "tp": 1, "kv_bytes_per_token": 1000.0, "prefill": {"boundary": "whole", **step},
+            "decode": {"boundary": "whole", "batch": [1, 2, 4], "base_seconds": base,
+                       "context_token_seconds": per_token},
+            "handoff": path(setup_seconds=setup, bytes_per_s=rate * 2), "h2d": path(bytes_per_s=rate * 3 / slower),
+            "d2h": path(setup_seconds=setup / 2, bytes_per_s=rate * 4 / slower),
+        },
+        "fuzzed",
+    )  # fmt: skip
+
+
+def assert_twins(case: Trace, config: ClusterConfig, profile: Profile, files: list[Path]) -> dict[str, int]:
+    """Compare the checked core with the twin; return how often what is to be tested came up."""
+    twin = naive_cluster.run(case, config, profile, files)
+    ds = kvsweep.cluster.run(case, config, profile, policy_files=files, check=True)
+    requests: list[dict[str, Any]] = twin["requests"]
+    served = np.array([not request["rejected"] for request in requests])
+    assert (ds["rejected"].values == ~served).all()
+    kept = [request for request in requests if not request["rejected"]]
+
+    def compare(what: str, found: Any, expected: Any) -> None:
+        assert np.asarray(found).tolist() == np.asarray(expected).tolist(), what
+
+    for name in ("arrival", *naive_cluster.TIMES):
+        compare(name, picoseconds(ds[name].values[served]), [request[name] for request in kept])
+    hits = ds["hit_tokens"].values[served]
+    compare("L1", hits[:, 0], [request["l1"] for request in kept])
+    compare("L2", hits[:, 1], [request["l2"] for request in kept])
+    compare("uncached", ds["uncached_tokens"].values[served], [request["uncached"] for request in kept])
+    compare("P", ds["prefill_worker"].values[served], [request["prefill_worker"] for request in kept])
+    at_decode = [request["decode_worker"] + config.n_prefill for request in kept]
+    compare("D", ds["decode_worker"].values[served], at_decode)
+    for cause in ds["cause"].values.tolist():
+        delays = ds["queue_delay"].sel(cause=cause).values[served]
+        compare(cause, picoseconds(delays), [request["queue_delay"][cause] for request in kept])
+    for name in ("evictions", "expirations"):
+        compare(name, ds[name].values[: config.n_prefill, :2], twin[name])
+    if twin["last_finish"]:
+        compare("utilization", ds["utilization"].values, np.array(twin["busy"]) / twin["last_finish"])
+    expected = np.zeros(ds["occupancy"].shape)
+    expected[: config.n_prefill, :2] = np.reshape(twin["occupancy"][: 2 * config.n_prefill], (-1, 2))
+    expected[config.n_prefill :, 0] = twin["occupancy"][2 * config.n_prefill :]
+    np.testing.assert_allclose(ds["occupancy"].values, expected, rtol=1e-9, atol=1e-6)
+    return {
+        "requests": len(requests), "rejected": int((~served).sum()),
+        "l1": sum(request["l1"] > 0 for request in kept), "l2": sum(request["l2"] > 0 for request in kept),
+        "evictions": int(np.sum(twin["evictions"])), "expirations": int(np.sum(twin["expirations"])),
+        **{cause: sum(request["queue_delay"][cause] > 0 for request in kept) for cause in ds["cause"].values.tolist()},
+    }  # fmt: skip
+
+
+def picoseconds(seconds: Any) -> Any:
+    return np.round(seconds * 1e12).astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def policy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("policies") / "half_of_the_front.py"
+    file.write_text(FRONT_POLICY)
+    return file
+
+
+def random_case(seed: int) -> tuple[Trace, ClusterConfig, Profile]:
+    rng = random.Random(seed)
+    page = rng.randint(1, 8)
+    return random_trace(rng, page), random_config(rng, page), random_profile(rng)
+
+
+@pytest.mark.parametrize("first", range(0, QUICK + SOAK, BATCH))
+def test_core_and_twin_are_equal(first: int, policy_file: Path) -> None:
+    for seed in range(first, first + BATCH):
+        try:
+            assert_twins(*random_case(seed), [policy_file])
+        except Exception as error:
+            raise AssertionError(f"case {seed}: {error}") from error
