@@ -116,6 +116,11 @@ NAMES: Mapping[str, Name] = {
     "bytes_in": Name("byte", "bytes copied into the tier"),
     "bytes_out": Name("byte", "bytes copied out of the tier"),
     "utilization": Name("1", "share of the time the worker computes"),
+    # Event log of a cluster run
+    "event_time": Name("s", "time of the event"),
+    "event_kind": Name("1", "what happened"),
+    "event_request": Name("1", "index of the request"),
+    "event_worker": Name("1", "index of the worker, prefill workers first"),
 }
 
 
