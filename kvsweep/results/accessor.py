@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING
 
 import xarray as xr
 
 from kvsweep.results import analysis
+
+if TYPE_CHECKING:
+    from kvsweep.report.plots.namespace import PlotNamespace
 
 
 @xr.register_dataset_accessor("kvsweep")
@@ -65,6 +70,14 @@ class KvsweepAccessor:
     def sufficient(self) -> xr.DataArray:
         """Index of the simplest policy that meets the SLO, -1 where none does."""
         return analysis.sufficient(self._sweep)
+
+    @property
+    def plot(self) -> PlotNamespace:
+        """Figures: ``.heatmap()``, ``.success_rate()``, ``.sufficient()``."""
+        # Imports run from report to results. The drawing is reached by name and when asked for, so that results
+        # neither depends on report nor loads matplotlib.
+        namespace: type[PlotNamespace] = importlib.import_module("kvsweep.report.plots.namespace").PlotNamespace
+        return namespace(self._ds)
 
     def success_rate(self, over: Iterable[Hashable] = ("request_rate", "p95_seconds")) -> xr.DataArray:
         """Share [1] of the points along `over` that meet the SLO."""

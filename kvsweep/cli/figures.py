@@ -1,0 +1,187 @@
+"""``kvsweep figures``: figures for print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kvsweep.cli.options import say
+from kvsweep.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from kvsweep.catalog.load import Catalog
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+_output = click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File to write; its suffix chooses .pdf, .svg or .png.",
+)
+_force = click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+_input = click.argument("input_file", metavar="INPUT", type=click.Path(path_type=Path))
+_select = click.option(
+    "--select",
+    multiple=True,
+    metavar="DIM=VALUE",
+    help="Value of a dim that is not drawn over; repeatable. policy=a,b draws only these. "
+    "hit_ratio is cut nearest 0.5 if not chosen.",
+)
+_hardware = click.option(
+    "--hardware",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Directory of catalog files laid over the built-in ones; repeatable.",
+)
+_stack = click.option(
+    "--stack", "stacks", multiple=True, metavar="KEY", help="Stack of the catalog; repeatable.  [default: all]"
+)
+
+
+def _map_options(command: F) -> F:
+    """Add what maps of cells take: the sweep, the two dims drawn over, a choice for each other one."""
+    command = click.option("--y", default="p95_seconds", show_default=True, metavar="DIM", help="Dim of the rows.")(
+        command
+    )
+    command = click.option("--x", default="request_rate", show_default=True, metavar="DIM", help="Dim of the columns.")(
+        command
+    )
+    return _input(_select(_output(_force(command))))
+
+
+@click.group("figures", context_settings=CONTEXT)
+def figures() -> None:
+    """Draw figures as PDF, SVG or PNG."""
+
+
+@figures.command("heatmap", context_settings=CONTEXT)
+@_map_options
+def heatmap(input_file: Path, x: str, y: str, select: tuple[str, ...], output: Path, force: bool) -> None:
+    """Draw the verdict of each policy over two dims of the sweep INPUT."""
+    _draw_sweep("heatmap", input_file, {"x": x, "y": y}, select, (output, force))
+
+
+@figures.command("sufficient", context_settings=CONTEXT)
+@_map_options
+def sufficient(input_file: Path, x: str, y: str, select: tuple[str, ...], output: Path, force: bool) -> None:
+    """Draw the simplest policy that meets the SLO over two dims of the sweep INPUT."""
+    _draw_sweep("sufficient", input_file, {"x": x, "y": y}, select, (output, force))
+
+
+@figures.command("success", context_settings=CONTEXT)
+@_input
+@click.option("--x", default=None, metavar="DIM", help="Dim of the abscissa.  [default: hit_ratio or miss_blocks]")
+@_select
+@_output
+@_force
+def success(input_file: Path, x: str | None, select: tuple[str, ...], output: Path, force: bool) -> None:
+    """Draw the share of rate and latency targets each policy meets in the sweep INPUT."""
+    _draw_sweep("success", input_file, {"x": x}, select, (output, force))
+
+
+@figures.command("violins", context_settings=CONTEXT)
+@click.option(
+    "--gpu", "gpus", multiple=True, metavar="KEY", help="GPU of the catalog; repeatable.  [default: the published six]"
+)
+@click.option(
+    "--compression",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="C",
+    help="Divide the KV bytes on the path by C; the published figures have 0.1, ten times the bytes.",
+)
+@_hardware
+@_output
+@_force
+def violins(gpus: tuple[str, ...], compression: float, hardware: tuple[Path, ...], output: Path, force: bool) -> None:
+    """Draw restore against recompute of GPUs over 1764 deployments each."""
+
+    def make(catalog: Catalog) -> Figure:
+        from kvsweep.report.plots.violins import DEFAULT_GPUS, figure
+
+        return figure(catalog, gpus or DEFAULT_GPUS, compression)
+
+    _draw_catalog(make, hardware, output, force)
+
+
+@figures.command("roofline", context_settings=CONTEXT)
+@_stack
+@_hardware
+@_output
+@_force
+def roofline(stacks: tuple[str, ...], hardware: tuple[Path, ...], output: Path, force: bool) -> None:
+    """Draw computing, and computing plus reading the cache, of stacks over block counts."""
+
+    def make(catalog: Catalog) -> Figure:
+        from kvsweep.report.plots.roofline import figure
+
+        return figure(catalog, stacks or list(catalog.stacks))
+
+    _draw_catalog(make, hardware, output, force)
+
+
+@figures.command("permutations", context_settings=CONTEXT)
+@_hardware
+@_output
+@_force
+def permutations(hardware: tuple[Path, ...], output: Path, force: bool) -> None:
+    """Draw the spread of 1764 stacks beside the compute lines of their GPUs."""
+
+    def make(catalog: Catalog) -> Figure:
+        from kvsweep.report.plots.permutations import figure
+
+        return figure(catalog)
+
+    _draw_catalog(make, hardware, output, force)
+
+
+def _draw_sweep(
+    kind: str, input_file: Path, axes: dict[str, str | None], select: tuple[str, ...], target: tuple[Path, bool]
+) -> None:
+    """Draw the figure `kind`, a module of the plots, from a sweep file into `target`, (path, overwrite)."""
+    from importlib import import_module
+
+    from kvsweep.report.plots.files import check_target, write_figure
+    from kvsweep.results.files import open_dataset
+
+    check_target(*target)
+    chosen = _choices(select)
+    with open_dataset(input_file) as ds:
+        figure = import_module(f"kvsweep.report.plots.{kind}").figure(ds, chosen, **axes, spelled="--select ")
+    write_figure(figure, *target)
+    say(f"wrote {target[0]}")
+
+
+def _draw_catalog(make: Callable[[Catalog], Figure], hardware: tuple[Path, ...], output: Path, force: bool) -> None:
+    """Draw what `make` makes of the catalog into `output`."""
+    from kvsweep.catalog.load import load
+    from kvsweep.report.plots.files import check_target, write_figure
+
+    check_target(output, force)
+    write_figure(make(load(hardware)), output, force)
+    say(f"wrote {output}")
+
+
+def _choices(select: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of --select by dim."""
+    chosen: dict[str, str] = {}
+    for text in select:
+        dim, sign, value = text.partition("=")
+        if not sign or not dim.strip() or not value.strip():
+            raise InputError(f"--select: {shown(text)} is not DIM=VALUE, as in hit_ratio=0.5")
+        if dim.strip() in chosen:
+            raise InputError(f"--select: {dim.strip()} is given twice; choose one value")
+        chosen[dim.strip()] = value.strip()
+    return chosen

@@ -1,0 +1,1 @@
+"""What people look at: reports and figures made from results and costs."""

@@ -1,0 +1,54 @@
+"""``ds.kvsweep.plot``: the figures of a sweep in a notebook, into pyplot's windows or into given axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import xarray as xr
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kvsweep.report.plots import heatmap, style, success, sufficient
+from kvsweep.report.plots.heatmap import X, Y
+from kvsweep.results import analysis
+from kvsweep.results.slices import take_slice
+
+
+class PlotNamespace:
+    """Figures of one sweep. Keyword arguments named like dims fix those that are not drawn over."""
+
+    def __init__(self, ds: xr.Dataset) -> None:
+        self._ds = ds
+
+    def heatmap(self, ax: Axes | None = None, x: str = X, y: str = Y, **sel: Any) -> list[Axes]:
+        """Return the panels of the SLO heatmap over `x` and `y`, one a policy; into `ax`, a policy must be chosen."""
+        analysis.require_sweep(self._ds)
+        part = take_slice(self._ds, (x, y), sel)
+        with style.styled():
+            if ax is None:
+                return heatmap.draw(_figure(heatmap.height(part)), part, x, y)
+            heatmap.draw_one(ax, part, x, y)
+            return [ax]
+
+    def success_rate(self, ax: Axes | None = None, x: str | None = None, **sel: Any) -> Axes:
+        """Return the axes with the success rate of each policy over `x`, by default the hit ratio."""
+        part, dim = success.rates(self._ds, sel, x)
+        with style.styled():
+            ax = ax or _figure(success.HEIGHT).subplots()
+            success.draw(ax, part, dim)
+        return ax
+
+    def sufficient(self, ax: Axes | None = None, x: str = X, y: str = Y, **sel: Any) -> Axes:
+        """Return the axes with the map of the simplest policy that meets the SLO over `x` and `y`."""
+        analysis.require_sweep(self._ds)
+        part = take_slice(self._ds, (x, y), sel)
+        with style.styled():
+            ax = ax or _figure(sufficient.HEIGHT).subplots()
+            sufficient.draw(ax, part, x, y)
+        return ax
+
+
+def _figure(height: float) -> Figure:
+    """Return an empty figure that pyplot knows, so that notebooks and ``pyplot.show`` show it."""
+    return pyplot.figure(figsize=(style.WIDTH, height), layout="constrained")

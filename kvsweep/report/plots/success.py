@@ -1,0 +1,73 @@
+"""Success rate: the share of the P95 x rate cells that meet the SLO against one dim, a line a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kvsweep.errors import InputError
+from kvsweep.report.plots import style
+from kvsweep.report.plots.labels import axis_title, caption, policy_labels, tick_text
+from kvsweep.results import analysis
+from kvsweep.results.slices import Slice, grid_dims, take_slice
+
+OVER = ("request_rate", "p95_seconds")
+"""Dims the share is taken over."""
+HEIGHT = 3.4
+"""Height [inch] of the figure."""
+
+
+@style.in_style
+def figure(ds: xr.Dataset, select: Mapping[str, Any], x: str | None = None, spelled: str = "") -> Figure:
+    """Return the figure of a sweep, or of its streamed ``success_rate``; `select` fixes the dims other than `x`."""
+    made = style.new_figure(HEIGHT)
+    draw(made.subplots(), *rates(ds, select, x, spelled))
+    return made
+
+
+def rates(ds: xr.Dataset, select: Mapping[str, Any], x: str | None = None, spelled: str = "") -> tuple[Slice, str]:
+    """Return the slice of success rates over `x` and the name of that dim, by default the hit axis of the sweep."""
+    if "success_rate" not in ds:
+        analysis.require_sweep(ds)
+        ds = ds.drop_dims(["tier"], errors="ignore").assign(success_rate=analysis.success_rate(ds, OVER))
+    ds = ds[["success_rate"]].assign_attrs(ds.attrs)
+    dims = grid_dims(ds)
+    if x is None:
+        found = [dim for dim in ("hit_ratio", "miss_blocks", *dims) if dim in dims and dim not in select]
+        if not found:
+            raise InputError("the sweep has no dim to draw the success rate over; sweep hit_ratio, as in 0:1:0.1")
+        x = found[0]
+    return take_slice(ds, (x,), select, spelled), x
+
+
+def draw(ax: Axes, part: Slice, x: str) -> None:
+    """Draw the curves into `ax`."""
+    ds = part.dataset
+    points = ds[x].values
+    named = points.dtype.kind not in "fiu"
+    places = range(len(points)) if named else points
+    percent = 100.0 * ds["success_rate"].transpose("policy", x).values
+    count = len(percent)
+    # Policies often coincide: earlier lines are broader and their markers larger, so each shows around the next.
+    spread = min(1.0, 3.0 / max(1, count - 1))
+    for i, (label, color) in enumerate(zip(policy_labels(ds), ds["policy_color"].values, strict=True)):
+        ax.plot(
+            places, percent[i], label=label, color=str(color), zorder=2 + i,
+            marker=style.MARKERS[i % len(style.MARKERS)], linestyle=style.DASHES[i % len(style.DASHES)],
+            linewidth=1.3 + 0.8 * spread * (count - 1 - i), markersize=4.5 + 2.0 * spread * (count - 1 - i),
+            markerfacecolor=style.PAPER if i % 2 == 0 else str(color), markeredgewidth=1.2,
+        )  # fmt: skip
+    if named:
+        texts = [tick_text(x, point) for point in points.tolist()]
+        ax.set_xticks(list(places), texts, rotation=20 if sum(map(len, texts)) > 80 else 0)
+    ax.set_xlabel(axis_title(x))
+    ax.set_ylabel("Share of P95 × rate cells that pass [%]")
+    ax.set_ylim(-4, 104)
+    ax.set_yticks(range(0, 101, 20))
+    ax.grid(True, axis="y")
+    title = f"How often each policy meets the SLO\n{caption(part)}"
+    style.head(ax, title, ax.get_lines()[-count:])
