@@ -1,0 +1,119 @@
+"""The three ways a decision is run, each timed over a stream of requests and over one request again and again.
+
+Every timer has the same two methods, and so have the loops without a decision, whose time is subtracted.
+
+The clock is the processor time of this thread: what other processes take meanwhile is none of the decision's cost.
+Reading it takes 0.6 us, so short streams are timed by the wall clock (0.07 us), and many trials drop interruptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle, islice, repeat
+from time import perf_counter, thread_time
+from typing import Any, Protocol
+
+import numpy as np
+
+from kvsweep.policies.context import Context
+
+COPIES = 256
+"""Copies of a request a compiled loop turns around in; their fields stay in the first-level cache."""
+SHORT = 1_000
+"""Decisions up to which a stream is timed by the wall clock."""
+EPSILON = float(np.finfo(np.float64).eps)
+
+Clock = Callable[[], float]
+
+
+class Timer(Protocol):
+    """Something that decides requests of the pool and says how long that took."""
+
+    def stream(self, first: int, count: int) -> float:
+        """Return the time [s] of `count` decisions over the pool in turn, from request `first` on."""
+        ...
+
+    def combination(self, index: int, count: int) -> float:
+        """Return the time [s] of `count` decisions of the one request `index`."""
+        ...
+
+
+class PythonTimer:
+    """Calls `decide`, compiled or not, from a Python loop; without one it times the loop alone."""
+
+    def __init__(self, decide: Callable[[Context], Any] | None, requests: Sequence[Context]) -> None:
+        self._decide = decide
+        self._requests = requests
+        # Twice around, so that a short stream from anywhere is one slice.
+        self._twice = [*requests, *requests]
+
+    def stream(self, first: int, count: int) -> float:
+        """Return the time [s] of `count` decisions over the pool in turn, from request `first` on."""
+        once = self._twice[first : first + min(count, len(self._requests))]
+        return self._time(once if count == len(once) else islice(cycle(once), count), _clock(count))
+
+    def combination(self, index: int, count: int) -> float:
+        """Return the time [s] of `count` decisions of the one request `index`."""
+        return self._time(repeat(self._requests[index], count), thread_time)
+
+    def _time(self, requests: Iterable[Context], clock: Clock) -> float:
+        decide = self._decide
+        if decide is None:
+            start = clock()
+            for _ in requests:
+                pass
+            return clock() - start
+        start = clock()
+        for request in requests:
+            decide(request)
+        return clock() - start
+
+
+class LoopRequests:
+    """The pool as arrays for compiled loops, and copies of one request of it that differ in their last bits.
+
+    Were the copies equal, the compiler could decide once for all of them. Timers share one object, so that the
+    copies of a request are made once for all policies.
+    """
+
+    def __init__(self, requests: Sequence[Context]) -> None:
+        self.fields = np.array(requests, dtype=np.float64).T.copy()
+        self.reassigned = np.empty(max(len(requests), COPIES))
+        self.modes = np.empty(self.reassigned.size, dtype=np.int64)
+        self._factors = 1.0 + EPSILON * np.arange(COPIES)
+        self._copies = np.empty((len(self.fields), COPIES))
+        self._held = -1
+
+    def copies(self, index: int) -> np.ndarray[Any, Any]:
+        """Return the fields (field, copy) of copies of request `index`."""
+        if index != self._held:
+            np.multiply(self.fields[:, index, None], self._factors, out=self._copies)
+            self._held = index
+        return self._copies
+
+
+class LoopTimer:
+    """Runs `kvsweep.grid.timing.decide_many`, compiled around one policy."""
+
+    def __init__(self, decide_many: Callable[..., None], requests: LoopRequests) -> None:
+        self._many = decide_many
+        self._requests = requests
+
+    def stream(self, first: int, count: int) -> float:
+        """Return the time [s] of `count` decisions over the pool in turn, from request `first` on."""
+        return self._time(self._requests.fields, (first, count), _clock(count))
+
+    def combination(self, index: int, count: int) -> float:
+        """Return the time [s] of `count` decisions of nearly the one request `index`."""
+        return self._time(self._requests.copies(index), (0, count), thread_time)
+
+    def _time(self, fields: np.ndarray[Any, Any], span: tuple[int, int], clock: Clock) -> float:
+        size = fields.shape[1]
+        reassigned, modes = self._requests.reassigned[:size], self._requests.modes[:size]
+        start = clock()
+        self._many(fields, *span, reassigned, modes)
+        return clock() - start
+
+
+def _clock(count: int) -> Clock:
+    return perf_counter if count <= SHORT else thread_time
