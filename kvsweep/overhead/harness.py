@@ -166,11 +166,11 @@ class _Run:
         plan = self._plan
         reps = {}
         for key, timer in self._timers.items():
-            warm = max(plan.warmup_decisions, 1)
-            seconds = timer.stream(0, warm) / warm
+            timer.stream(0, plan.warmup_decisions)
             reps[key] = plan.combination_reps
             if key[1] == "jit_loop":
                 least = LOOP_SECONDS if key[0] == LOOP else LEAST_SECONDS
+                seconds = min(timer.combination(0, 20_000) for _ in range(5)) / 20_000
                 reps[key] = max(plan.combination_reps, math.ceil(least / seconds))
         return reps
 

@@ -3,7 +3,8 @@
 Every timer has the same two methods, and so have the loops without a decision, whose time is subtracted.
 
 The clock is the processor time of this thread: what other processes take meanwhile is none of the decision's cost.
-Reading it takes 0.6 us, so short streams are timed by the wall clock (0.07 us), and many trials drop interruptions.
+Reading it takes 0.6 us, so the shortest streams are timed by the wall clock (0.07 us), and the median of many trials
+drops the interrupted ones. What reading the clock takes is subtracted.
 """
 
 from __future__ import annotations
@@ -19,11 +20,20 @@ from kvsweep.policies.context import Context
 
 COPIES = 256
 """Copies of a request a compiled loop turns around in; their fields stay in the first-level cache."""
-SHORT = 1_000
+SHORT = 100
 """Decisions up to which a stream is timed by the wall clock."""
 EPSILON = float(np.finfo(np.float64).eps)
 
-Clock = Callable[[], float]
+
+class Clock:
+    """A clock that knows what reading it takes."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.cost = float(np.median([-now() + now() for _ in range(1000)]))
+
+
+WALL, CPU = Clock(perf_counter), Clock(thread_time)
 
 
 class Timer(Protocol):
@@ -54,19 +64,19 @@ class PythonTimer:
 
     def combination(self, index: int, count: int) -> float:
         """Return the time [s] of `count` decisions of the one request `index`."""
-        return self._time(repeat(self._requests[index], count), thread_time)
+        return self._time(repeat(self._requests[index], count), CPU)
 
     def _time(self, requests: Iterable[Context], clock: Clock) -> float:
-        decide = self._decide
+        decide, now = self._decide, clock.now
         if decide is None:
-            start = clock()
+            start = now()
             for _ in requests:
                 pass
-            return clock() - start
-        start = clock()
+            return now() - start - clock.cost
+        start = now()
         for request in requests:
             decide(request)
-        return clock() - start
+        return now() - start - clock.cost
 
 
 class LoopRequests:
@@ -79,7 +89,7 @@ class LoopRequests:
     def __init__(self, requests: Sequence[Context]) -> None:
         self.fields = np.array(requests, dtype=np.float64).T.copy()
         self.reassigned = np.empty(max(len(requests), COPIES))
-        self.modes = np.empty(self.reassigned.size, dtype=np.int64)
+        self.modes = np.empty(self.reassigned.size, dtype=np.int8)
         self._factors = 1.0 + EPSILON * np.arange(COPIES)
         self._copies = np.empty((len(self.fields), COPIES))
         self._held = -1
@@ -105,15 +115,16 @@ class LoopTimer:
 
     def combination(self, index: int, count: int) -> float:
         """Return the time [s] of `count` decisions of nearly the one request `index`."""
-        return self._time(self._requests.copies(index), (0, count), thread_time)
+        return self._time(self._requests.copies(index), (0, count), CPU)
 
     def _time(self, fields: np.ndarray[Any, Any], span: tuple[int, int], clock: Clock) -> float:
         size = fields.shape[1]
         reassigned, modes = self._requests.reassigned[:size], self._requests.modes[:size]
-        start = clock()
+        now = clock.now
+        start = now()
         self._many(fields, *span, reassigned, modes)
-        return clock() - start
+        return now() - start - clock.cost
 
 
 def _clock(count: int) -> Clock:
-    return perf_counter if count <= SHORT else thread_time
+    return WALL if count <= SHORT else CPU
