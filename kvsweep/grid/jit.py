@@ -90,7 +90,7 @@ def timing_kernels(policy: Policy) -> TimingKernels:
     request = Context(*[1.0] * len(Context._fields))
     _call(policy, made.one, (request,))
     fields = np.ones((len(request), 1))
-    _call(policy, made.many, (fields, 0, 1, np.empty(1), np.empty(1, np.int8)))
+    _call(policy, made.many, (fields, 1, np.empty(1), np.empty(1, np.int8)))
     return made
 
 

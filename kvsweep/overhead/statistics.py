@@ -64,12 +64,15 @@ def costs(rounds: Array, loops: Array, baseline: Sequence[int], seed: int) -> Co
 
 
 def _above(decision: Array, floor: list[int]) -> Array:
-    return decision - decision[floor].mean(axis=0)
+    """Return `decision` (policy, combination) above the mean of the policies `floor`."""
+    added: Array = decision - decision[floor].mean(axis=0)
+    return added
 
 
 def _interval(draws: Array) -> Array:
     """Return the middle 95 % of (draw, policy) as (policy, bound)."""
-    return np.percentile(draws, (2.5, 97.5), axis=0).T
+    ends: Array = np.percentile(draws, (2.5, 97.5), axis=0).T
+    return ends
 
 
 def drift(control: Array) -> float:

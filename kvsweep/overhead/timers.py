@@ -24,6 +24,8 @@ SHORT = 100
 """Decisions up to which a stream is timed by the wall clock."""
 EPSILON = float(np.finfo(np.float64).eps)
 
+Fields = np.ndarray[Any, Any]
+
 
 class Clock:
     """A clock that knows what reading it takes."""
@@ -82,23 +84,29 @@ class PythonTimer:
 class LoopRequests:
     """The pool as arrays for compiled loops, and copies of one request of it that differ in their last bits.
 
-    Were the copies equal, the compiler could decide once for all of them. Timers share one object, so that the
-    copies of a request are made once for all policies.
+    Were the copies equal, the compiler could decide once for all of them. Timers share one object, so that what
+    they all decide next is made once.
     """
 
     def __init__(self, requests: Sequence[Context]) -> None:
-        self.fields = np.array(requests, dtype=np.float64).T.copy()
+        self._fields = np.array(requests, dtype=np.float64).T.copy()
+        self._factors = 1.0 + EPSILON * np.arange(COPIES)
+        self._turned, self._first = self._fields.copy(), 0
+        self._copies, self._index = np.empty((len(self._fields), COPIES)), -1
         self.reassigned = np.empty(max(len(requests), COPIES))
         self.modes = np.empty(self.reassigned.size, dtype=np.int8)
-        self._factors = 1.0 + EPSILON * np.arange(COPIES)
-        self._copies = np.empty((len(self.fields), COPIES))
-        self._held = -1
 
-    def copies(self, index: int) -> np.ndarray[Any, Any]:
+    def turned(self, first: int) -> Fields:
+        """Return the fields (field, request) of the pool, from request `first` on and around."""
+        if first != self._first:
+            self._turned, self._first = np.roll(self._fields, -first, axis=1), first
+        return self._turned
+
+    def copies(self, index: int) -> Fields:
         """Return the fields (field, copy) of copies of request `index`."""
-        if index != self._held:
-            np.multiply(self.fields[:, index, None], self._factors, out=self._copies)
-            self._held = index
+        if index != self._index:
+            np.multiply(self._fields[:, index, None], self._factors, out=self._copies)
+            self._index = index
         return self._copies
 
 
@@ -111,18 +119,18 @@ class LoopTimer:
 
     def stream(self, first: int, count: int) -> float:
         """Return the time [s] of `count` decisions over the pool in turn, from request `first` on."""
-        return self._time(self._requests.fields, (first, count), _clock(count))
+        return self._time(self._requests.turned(first), count, _clock(count))
 
     def combination(self, index: int, count: int) -> float:
         """Return the time [s] of `count` decisions of nearly the one request `index`."""
-        return self._time(self._requests.copies(index), (0, count), CPU)
+        return self._time(self._requests.copies(index), count, CPU)
 
-    def _time(self, fields: np.ndarray[Any, Any], span: tuple[int, int], clock: Clock) -> float:
+    def _time(self, fields: Fields, count: int, clock: Clock) -> float:
         size = fields.shape[1]
         reassigned, modes = self._requests.reassigned[:size], self._requests.modes[:size]
         now = clock.now
         start = now()
-        self._many(fields, *span, reassigned, modes)
+        self._many(fields, count, reassigned, modes)
         return now() - start - clock.cost
 
 
