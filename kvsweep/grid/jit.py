@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 from numba import njit, types
-from numba.core.errors import NumbaError
 from numba.extending import overload_method
 
 from kvsweep.costs import placement, restore
@@ -105,8 +104,8 @@ def _call(policy: Policy, kernel: Callable[..., Any], arguments: tuple[Any, ...]
     """Call `kernel`, which compiles it for these arguments; raises PolicyError where Numba refuses."""
     try:
         kernel(*arguments)
-    except NumbaError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    except Exception as error:  # Numba lets some of its own failures through as they are
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         telling = next((line for line in reversed(lines) if line.startswith("File ")), "")
         raise PolicyError(
             f"policy {policy.name} ({policy.origin}): cannot be compiled: {lines[1 if len(lines) > 1 else 0][:200]} "
