@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kvsweep.cli.options import (
+    AXES_HELP,
     NUMBERS_HELP,
     dashed,
     given_options,
@@ -38,10 +39,16 @@ FIGURE_SUFFIXES = (".pdf", ".svg", ".png")
 UNITS = {"scalar": ("us", 1.0), "jit_call": ("us", 1.0), "jit_loop": ("ns", 1e3)}
 """Unit each path is printed in, and how many of it are in a microsecond."""
 
+LEGEND = """*: baseline. +median, +mean: above the mean of the baseline policies. ±: half the 95 % interval of +mean, from
+noise and from how far the baseline policies differ. x base: mean cost over theirs, with the loop; other costs are
+without it. % req: mean over the combinations of added time over modelled time of the request."""
+
 
 def _harness_options(command: F) -> F:
     """Add the options of the harness itself."""
-    numbers = [number_option(field, DEFAULTS.get(name)) for name, field in NUMBERS.items()]
+    defaults = {name: str(value) for name, value in DEFAULTS.items()}
+    defaults["request_counts"] = "1,3,10,32,100,… up to --max-requests"
+    numbers = [number_option(field, defaults[name]) for name, field in NUMBERS.items()]
     texts = [
         click.option(
             "--baseline-policies", metavar="IDS", show_default=DEFAULTS["baseline_policies"],
@@ -62,7 +69,7 @@ def _harness_options(command: F) -> F:
     return command
 
 
-@click.command("overhead", epilog=NUMBERS_HELP)
+@click.command("overhead", epilog=f"--request-counts takes several: {AXES_HELP}. {NUMBERS_HELP}")
 @_harness_options
 @model_options({"placement": SIMULATE_DEFAULTS["placement"]}, {**HARDWARE_FIELDS, **MODEL_FIELDS})
 @output_options((".nc", ".json"), "the result")
@@ -188,7 +195,7 @@ def _print_path(ds: xr.Dataset, plan: OverheadPlan, path: str, rows: list[dict[s
         Column("policy", lambda row: row["label"] + (" *" if row["policy"] in plan.baseline else "")),
         *(Column(name, time("cost_us", name)) for name in ("median", "mean", "p95", "max")),
         *(Column(f"+{name}", time("added_us", name)) for name in ("median", "mean")),
-        Column("+mean 95 %", lambda row: _interval(row["added_us"]["mean_interval"], scale)),
+        Column("±", lambda row: _half_width(row) * scale),
         Column("x base", lambda row: float(row["times_baseline"])),
         Column("% req", lambda row: float(row["percent_of_request_time"])),
     ]
@@ -203,5 +210,6 @@ def _print_path(ds: xr.Dataset, plan: OverheadPlan, path: str, rows: list[dict[s
             click.echo(f"{row['label']} by decision mode: {', '.join(parts)} combinations")
 
 
-def _interval(ends: list[float], scale: float) -> str:
-    return f"{ends[0] * scale:.3g} to {ends[1] * scale:.3g}"
+def _half_width(row: dict[str, Any]) -> float:
+    low, high = row["added_us"]["mean_interval"]
+    return float(high - low) / 2.0

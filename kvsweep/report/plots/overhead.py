@@ -90,7 +90,7 @@ def draw_distribution(ax: Axes, ds: xr.Dataset) -> None:
     ax.tick_params(axis="x", length=0)
     _finish(ax, ds, "distribution")
     if lost:
-        ax.set_ylabel(f"{ax.get_ylabel()}, at least {LEAST:g}")
+        ax.set_ylabel(f"{ax.get_ylabel()}, {LEAST:g} or less at the foot")
 
 
 def _box(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, object]:
