@@ -183,9 +183,10 @@ def test_edits_are_seen_within_a_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return open('/dev/null'), 'halved'", "cannot be compiled"),
-        ("return {}[ctx], 'halved'", "cannot be compiled"),
-        ("return 0.0, 'unknown'", "cannot be compiled"),
+        ("return eval('1.0'), 'halved'", "cannot be compiled: Untyped global name 'eval'"),
+        ("return {}[ctx], 'halved'", "decide failed: KeyError"),
+        ("return 0.0, 'unknown'", "returned mode 'unknown'; allowed: halved or an index"),
+        ("return ctx.hit_blockz, 'halved'", "'Context' object has no attribute 'hit_blockz'"),
     ],
 )
 def test_a_policy_numba_refuses_is_named_and_harms_no_other(body: str, message: str, tmp_path: Path) -> None:

@@ -121,3 +121,13 @@ def test_permutations_pool_all_stacks_beside_six_lines() -> None:
 def test_counts_and_seconds_are_written_for_people() -> None:
     assert [scales.count_text(count) for count in (2, 500, 16e3, 62_500, 2e6)] == ["2", "500", "16k", "62.5k", "2M"]
     assert [scales.seconds_text(value) for value in (0.001, 1.0, 1000.0, 1e5)] == ["0.001", "1", "1000", "100\u202f000"]
+
+
+def test_success_over_a_log_spaced_dim_has_a_log_axis_with_units() -> None:
+    ds = kvsweep.sweep(stack="h200", total_blocks=50_000, hit_ratio=0.5, link_bandwidth="log:1e9:1e12:n31")
+    figure = success.figure(ds, {})
+    (ax,) = figure.axes
+    figure.draw_without_rendering()
+    assert ax.get_xscale() == "log"
+    assert {"1 GB/s", "100 GB/s", "1 TB/s"} <= {text.get_text() for text in ax.get_xticklabels()}
+    assert all(line.get_markevery() == 2 for line in ax.get_lines())

@@ -29,7 +29,7 @@ def context(side: float = ANY, **changes: float) -> Context:
 @st.composite
 def requests(draw: st.DrawFn) -> Context:
     rate = st.floats(1e-2, 1e7)
-    held = [draw(st.floats(0.0, 1e6)) for _ in range(3)]
+    held = [draw(st.just(0.0) | st.floats(1e-6, 1e6)) for _ in range(3)]
     speeds = [draw(rate) for _ in range(3)]
     hits, missing = sum(held), draw(st.floats(0.0, 1e6))
     blend = naive.blend(dict(zip(("vram", "dram", "disk"), held, strict=True)),

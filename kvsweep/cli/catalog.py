@@ -142,7 +142,7 @@ def _hardware(ctx: click.Context, own: tuple[Path, ...]) -> tuple[Path, ...]:
 def _load(hardware: tuple[Path, ...]) -> Catalog:
     from kvsweep.catalog.load import load
 
-    return load(hardware)
+    return load(hardware, "--hardware")
 
 
 def _print(rows: list[Any], columns: list[Column], output_format: str) -> None:

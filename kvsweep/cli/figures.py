@@ -68,14 +68,14 @@ def figures() -> None:
 @figures.command("heatmap", context_settings=CONTEXT)
 @_map_options
 def heatmap(input_file: Path, x: str, y: str, select: tuple[str, ...], output: Path, force: bool) -> None:
-    """Draw the verdict of each policy over two dims of the sweep INPUT."""
+    """Draw the verdict of each policy. INPUT is a sweep, drawn over two of its dims."""
     _draw_sweep("heatmap", input_file, {"x": x, "y": y}, select, (output, force))
 
 
 @figures.command("sufficient", context_settings=CONTEXT)
 @_map_options
 def sufficient(input_file: Path, x: str, y: str, select: tuple[str, ...], output: Path, force: bool) -> None:
-    """Draw the simplest policy that meets the SLO over two dims of the sweep INPUT."""
+    """Draw the simplest policy that is enough. INPUT is a sweep, drawn over two of its dims."""
     _draw_sweep("sufficient", input_file, {"x": x, "y": y}, select, (output, force))
 
 
@@ -86,7 +86,7 @@ def sufficient(input_file: Path, x: str, y: str, select: tuple[str, ...], output
 @_output
 @_force
 def success(input_file: Path, x: str | None, select: tuple[str, ...], output: Path, force: bool) -> None:
-    """Draw the share of rate and latency targets each policy meets in the sweep INPUT."""
+    """Draw how often each policy meets the SLO. INPUT is a sweep; counted are its cells of P95 and request rate."""
     _draw_sweep("success", input_file, {"x": x}, select, (output, force))
 
 
@@ -106,7 +106,7 @@ def success(input_file: Path, x: str | None, select: tuple[str, ...], output: Pa
 @_output
 @_force
 def violins(gpus: tuple[str, ...], compression: float, hardware: tuple[Path, ...], output: Path, force: bool) -> None:
-    """Draw restore against recompute of GPUs over 1764 deployments each."""
+    """Draw restore against recompute of GPUs. A violin holds 1764 deployments: DRAM x disk x link."""
 
     def make(catalog: Catalog) -> Figure:
         from kvsweep.report.plots.violins import DEFAULT_GPUS, figure
@@ -122,7 +122,7 @@ def violins(gpus: tuple[str, ...], compression: float, hardware: tuple[Path, ...
 @_output
 @_force
 def roofline(stacks: tuple[str, ...], hardware: tuple[Path, ...], output: Path, force: bool) -> None:
-    """Draw computing, and computing plus reading the cache, of stacks over block counts."""
+    """Draw the roofline of stacks. Computing, and computing plus reading the cache, over block counts."""
 
     def make(catalog: Catalog) -> Figure:
         from kvsweep.report.plots.roofline import figure
@@ -137,7 +137,7 @@ def roofline(stacks: tuple[str, ...], hardware: tuple[Path, ...], output: Path, 
 @_output
 @_force
 def permutations(hardware: tuple[Path, ...], output: Path, force: bool) -> None:
-    """Draw the spread of 1764 stacks beside the compute lines of their GPUs."""
+    """Draw the spread of all permutations. 1764 stacks beside the compute lines of their GPUs."""
 
     def make(catalog: Catalog) -> Figure:
         from kvsweep.report.plots.permutations import figure

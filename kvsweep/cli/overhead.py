@@ -39,9 +39,9 @@ FIGURE_SUFFIXES = (".pdf", ".svg", ".png")
 UNITS = {"scalar": ("us", 1.0), "jit_call": ("us", 1.0), "jit_loop": ("ns", 1e3)}
 """Unit each path is printed in, and how many of it are in a microsecond."""
 
-LEGEND = """*: baseline. +median, +mean: above the mean of the baseline policies. ±: half the 95 % interval of +mean, from
-noise and from how far the baseline policies differ. x base: mean cost over theirs, with the loop; other costs are
-without it. % req: mean over the combinations of added time over modelled time of the request."""
+LEGEND = """*: baseline. +median, +mean: above the mean of the baseline policies. ±: half the 95 % interval of +mean,
+from noise and from how far the baseline policies differ. x base: mean cost over theirs, with the loop; other costs
+are without it. % req: mean over the combinations of added time over modelled time of the request."""
 
 
 def _harness_options(command: F) -> F:

@@ -14,7 +14,7 @@ from kvsweep.costs.inputs import Field
 from kvsweep.errors import InputError, shown
 from kvsweep.units import parse_quantity
 
-MAX_AXIS = 100_000_000
+MAX_AXIS = 10_000_000
 """Longest axis [point] that is accepted; past it a slipped step is likelier than a wish."""
 
 FORMS = "start:stop:step, start:stop:nN, log:start:stop:nN or a,b,c"

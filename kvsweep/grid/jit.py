@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -86,30 +87,36 @@ def timing_kernels(policy: Policy) -> TimingKernels:
     """Return what the overhead harness times of `policy`, compiled; raises PolicyError where Numba refuses."""
     module = _policy_module(policy, timing)
     made = TimingKernels(_compiled(module, "decide_one"), _compiled(module, "decide_many"))
-    request = Context(*[1.0] * len(Context._fields))
-    _call(policy, made.one, (request,))
-    fields = np.ones((len(request), 1))
-    _call(policy, made.many, (fields, 1, np.empty(1), np.empty(1, np.int8)))
+    request = Context._make([1.0] * len(Context._fields))._replace(recomputes=_side(policy))
+    _call(policy, made.one, (request,), request)
+    _call(policy, made.many, (np.ones((len(request), 1)), 1, np.empty(1), np.empty(1, np.int8)), request)
     return made
 
 
 def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[..., int]:
     """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where Numba refuses."""
     kernel = policy_kernel(policy)
-    _call(policy, kernel, arguments)
+    rows, rates, targets, _ = arguments
+    values = rows[:, 0].tolist()
+    first = Context._make([*values[:3], float(rates[0]), float(targets[0]), *values[3:], _side(policy)])
+    _call(policy, kernel, arguments, first)
     return kernel
 
 
-def _call(policy: Policy, kernel: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Call `kernel`, which compiles it for these arguments; raises PolicyError where Numba refuses."""
+def _call(policy: Policy, kernel: Callable[..., Any], arguments: tuple[Any, ...], request: Context) -> None:
+    """Call `kernel`, which compiles it for these arguments; raises PolicyError where Numba refuses.
+
+    `request` is one the policy could be asked to decide.
+    """
     try:
         kernel(*arguments)
+    except (OSError, MemoryError):
+        raise
     except Exception as error:  # Numba lets some of its own failures through as they are
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        telling = next((line for line in reversed(lines) if line.startswith("File ")), "")
+        # What fails as plain Python, too, says why more plainly than Numba can.
+        policy.choose(request)
         raise PolicyError(
-            f"policy {policy.name} ({policy.origin}): cannot be compiled: {lines[1 if len(lines) > 1 else 0][:200]} "
-            f"{telling}; allowed: arithmetic on ctx, loops, branches; returns (blocks, mode label or index)"
+            f"policy {policy.name} ({policy.origin}): cannot be compiled: {_reason(error, policy)}"
         ) from error
 
 
@@ -120,11 +127,23 @@ def _policy_module(policy: Policy, template: ModuleType) -> ModuleType:
         _register_context_methods()
         given = {
             "decide": njit(**_INLINE)(indexed(policy, _module_name(key))),
-            "RECOMPUTES": float(SIDES.index(policy.recomputes)),
+            "RECOMPUTES": _side(policy),
             "N_MODES": len(policy.modes),
         }
         _policy_modules[key] = _module(key, template, given, {})
     return _policy_modules[key]
+
+
+def _reason(error: Exception, policy: Policy) -> str:
+    """Return the telling line of Numba's message and the line of the policy's file it is about."""
+    lines = [line.strip(" -") for line in str(error).splitlines()]
+    boilerplate = ("Failed in nopython", "Resolution failure", "During:", "There are", "Enable logging", "Overload ")
+    telling = [line for line in lines if line and not line.startswith((*boilerplate, "File ", ">>>"))]
+    name = Path(policy.decide.__code__.co_filename).name
+    place = [match[1] for line in lines if (match := re.match(rf'File ".*{re.escape(name)}", line (\d+)', line))]
+    where = f" (line {place[-1]})" if place else ""
+    said = telling[0][:200] if telling else type(error).__name__
+    return f"{said}{where}; allowed: arithmetic on ctx, loops, branches, helpers"
 
 
 def indexed(policy: Policy, module: str) -> FunctionType:
@@ -159,6 +178,10 @@ def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done
     copy = FunctionType(code, {**space, **names}, function.__name__, function.__defaults__, function.__closure__)
     copy.__module__ = module
     return copy
+
+
+def _side(policy: Policy) -> float:
+    return float(SIDES.index(policy.recomputes))
 
 
 def _key(policy: Policy, template: ModuleType) -> str:

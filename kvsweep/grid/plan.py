@@ -141,7 +141,7 @@ def make_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None
         raise InputError(f"{names['squeeze']}: {shown(squeeze)}; allowed: true, false")
     return Plan(
         axes=axes, deployments=deployments, policies=policies, catalog=catalog,
-        config=_resolved(config, policies), dtype=dtype, squeeze=squeeze,
+        config=_resolved(config), dtype=dtype, squeeze=squeeze,
         given=frozenset(given), spell=spell or {},
     )  # fmt: skip
 
@@ -232,7 +232,7 @@ def _workload_axes(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[
     return axes
 
 
-def _resolved(config: Mapping[str, Any], policies: PolicySet) -> dict[str, Any]:
+def _resolved(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the study as plain YAML values, so that it can be stored and run again."""
 
     def plain(value: Any) -> Any:
@@ -244,5 +244,4 @@ def _resolved(config: Mapping[str, Any], policies: PolicySet) -> dict[str, Any]:
             return [plain(item) for item in value]
         return value
 
-    config = {**config, "policies": list(policies)}
     return {name: plain(config[name]) for name in (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS) if name in config}

@@ -14,6 +14,7 @@ from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 from numpy.typing import NDArray
 
 from kvsweep.report.plots.labels import axis_title, tick_text
+from kvsweep.report.plots.scales import log_spaced
 from kvsweep.report.plots.style import PAPER, State
 
 LETTER_CELLS = (20, 16)
@@ -80,7 +81,7 @@ def ticks(points: Sequence[Any]) -> tuple[list[float], list[Any]]:
         chosen = list(range(0, count, -(-count // MOST_TICKS)))
         return [float(place) for place in chosen], [points[place] for place in chosen]
     order = np.argsort(values)
-    if values.min() > 0.0 and np.ptp(np.diff(np.log(values))) < np.ptp(steps) / abs(steps).max():
+    if log_spaced(values):
         nice = _within(LogLocator(numticks=MOST_TICKS), values)
         places = np.interp(np.log(nice), np.log(values[order]), order)
     else:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from numpy.typing import NDArray
+
+
+def log_spaced(points: NDArray[Any]) -> bool:
+    """Return whether the ratios of neighbouring points vary less than their distances do."""
+    if len(points) < 3 or points.min() <= 0.0:
+        return False
+    distances = np.diff(points)
+    return bool(np.ptp(np.diff(np.log(points))) < np.ptp(distances) / np.abs(distances).max())
 
 
 def count_text(count: float, _position: int | None = None) -> str:

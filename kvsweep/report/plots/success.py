@@ -8,15 +8,19 @@ from typing import Any
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from kvsweep.errors import InputError
 from kvsweep.report.plots import style
 from kvsweep.report.plots.labels import axis_title, caption, policy_labels, tick_text
+from kvsweep.report.plots.scales import log_spaced
 from kvsweep.results import analysis
 from kvsweep.results.slices import Slice, grid_dims, take_slice
 
 OVER = ("request_rate", "p95_seconds")
 """Dims the share is taken over."""
+MOST_MARKERS = 16
+"""Markers of a line."""
 HEIGHT = 3.4
 """Height [inch] of the figure."""
 
@@ -58,12 +62,17 @@ def draw(ax: Axes, part: Slice, x: str) -> None:
         ax.plot(
             places, percent[i], label=label, color=str(color), zorder=2 + i,
             marker=style.MARKERS[i % len(style.MARKERS)], linestyle=style.DASHES[i % len(style.DASHES)],
+            markevery=-(-len(points) // MOST_MARKERS),
             linewidth=1.3 + 0.8 * spread * (count - 1 - i), markersize=4.5 + 2.0 * spread * (count - 1 - i),
             markerfacecolor=style.PAPER if i % 2 == 0 else str(color), markeredgewidth=1.2,
         )  # fmt: skip
     if named:
         texts = [tick_text(x, point) for point in points.tolist()]
         ax.set_xticks(list(places), texts, rotation=20 if sum(map(len, texts)) > 80 else 0)
+    else:
+        ax.set_xscale("log" if log_spaced(points) else "linear")
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: tick_text(x, value)))
+        ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel(axis_title(x))
     ax.set_ylabel("Share of P95 × rate cells that pass [%]")
     ax.set_ylim(-4, 104)
