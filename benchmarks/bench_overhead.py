@@ -104,11 +104,11 @@ def linear(ds: xr.Dataset) -> list[Figure]:
     found = []
     for path in PATHS:
         rows = [summary(ds, f"times_{count}", path)["added_us"] for count in policies.COUNTS]
-        fit = line(policies.COUNTS, [row["mean"] for row in rows])
+        fit = line(policies.COUNTS, [row["median"] for row in rows])
         name = f"added cost of 1, 2, 4, 8 decisions, {path}, R2"
         found.append(Figure(name, fit.r2, "1", "", None, fit.r2, ">= .99", fit.r2 >= 0.99))
         # What the line leaves open, and what every added cost does: how much no decision costs.
-        noise = fit.half_width + max(high - low for low, high in (row["mean_interval"] for row in rows)) / 2
+        noise = fit.half_width + max(high - low for low, high in (row["median_interval"] for row in rows)) / 2
         found.append(
             Figure(
                 f"added cost of no decision by that line, {path}", fit.intercept, "us", "noise", noise,
