@@ -176,6 +176,7 @@ def _print(ds: xr.Dataset, plan: OverheadPlan, form: str) -> None:
         click.echo()
         _print_path(ds, plan, path, [row for row in rows if row["path"] == path])
     click.echo()
+    click.echo(LEGEND)
     click.echo(
         f"Measured on {ds.attrs['host_cpu_model']}, {ds.attrs['host_cpu_cores']} cores, {ds.attrs['host_python']}"
     )
