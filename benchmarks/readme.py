@@ -10,22 +10,19 @@ from benchmarks import figures
 README = Path(__file__).parents[1] / "README.md"
 
 
-def table(area: str) -> str:
-    """Return the figures of one area that have a bar as a Markdown table; `results.json` holds them all."""
+def table() -> str:
+    """Return the figures of all areas that have a bar as a Markdown table; `results.json` holds the rest."""
     host, areas = figures.load()
-    barred = [figures.cells(figure) for figure in areas[area] if figure.bar]
-    rows = [figures.HEADER, ("---",) * len(figures.HEADER), *barred]
+    rows = [("area", *figures.HEADER), ("---",) * (len(figures.HEADER) + 1)]
+    rows += [(area, *figures.cells(figure)) for area, found in areas.items() for figure in found if figure.bar]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([*lines, "", f"Measured on {host['cpu']}, {host['cores']} cores, Python {host['python']}."])
 
 
 def filled(text: str) -> str:
-    """Return the README text with every ``<!-- bench AREA -->`` block made anew."""
-
-    def block(match: re.Match[str]) -> str:
-        return f"<!-- bench {match[1]} -->\n{table(match[1])}\n<!-- end -->"
-
-    return re.sub(r"<!-- bench (\w+) -->.*?<!-- end -->", block, text, flags=re.S)
+    """Return the README text with its ``<!-- bench -->`` block made anew."""
+    block = f"<!-- bench -->\n{table()}\n<!-- end -->"
+    return re.sub(r"<!-- bench -->.*?<!-- end -->", lambda match: block, text, flags=re.S)
 
 
 if __name__ == "__main__":
