@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from kvsweep.cli.options import say
+
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("sweep", type=click.Path(path_type=Path))
@@ -33,4 +35,4 @@ def report(sweep: Path, output: Path | None, force: bool, max_points: int) -> No
     check_writable(path, force)
     with open_dataset(sweep) as dataset:
         write_report(dataset, path, cells_budget=max_points)
-    click.echo(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)", err=True)
+    say(f"wrote {path} ({path.stat().st_size / 1e6:.3g} MB)")

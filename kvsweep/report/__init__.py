@@ -1,4 +1,4 @@
-"""What people look at: the HTML report, and figures made from results and costs."""
+"""What people look at: reports and figures made from results and costs."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvsweep.report.labels import label, listed, number, shorten, unit
 from kvsweep.results import analysis
+from kvsweep.results.ranking import simplest_first
 
 PASS = analysis.VERDICTS.index("pass")
 
@@ -135,7 +136,7 @@ def _sufficient(ds: xr.Dataset, verdict: NDArray[np.uint8]) -> NDArray[np.int64]
     """Return at how many points each policy is the simplest that passes; the last entry counts points with none."""
     counts = np.zeros(len(verdict) + 1, dtype=np.int64)
     left = np.ones(verdict.shape[1:], dtype=bool)
-    for index in analysis.simplest_first(ds["policy_modes"].values, ds["policy_order"].values):
+    for index in simplest_first(ds["policy_modes"].values, ds["policy_order"].values):
         first = left & (verdict[index] == PASS)
         counts[index] = first.sum()
         left &= ~first

@@ -165,7 +165,9 @@ def _counts(payload: Payload) -> str:
 
 def _provenance(ds: xr.Dataset, payload: Payload, command: str | None) -> str:
     call = provenance.python_call(ds)
-    again = (f"<pre>{escape(command)}</pre>" if command else "") + (f"<pre>{escape(call)}</pre>" if call else "")
+    study = str(ds.attrs.get("kvsweep_config", "")).strip()
+    ways = (("Command", command), ("Study file, for kvsweep sweep STUDY.yaml", study), ("Python", call))
+    again = "".join(f"<p>{name}</p><pre>{escape(text)}</pre>" for name, text in ways if text)
     parts = [
         f'<div><h3>Workload</h3>{_rows(provenance.axes_rows(ds))}</div>',
         f'<div><h3>Machine and model</h3>{_rows(provenance.deployment_rows(ds))}</div>',

@@ -21,6 +21,7 @@ from kvsweep.errors import InputError
 from kvsweep.report.headline import headline
 from kvsweep.report.labels import label, unit
 from kvsweep.results import analysis
+from kvsweep.results.ranking import simplest_first
 
 FORMAT = 1
 EXACT_VALUES = 1 << 17
@@ -226,7 +227,7 @@ def _header(ds: xr.Dataset, dims: list[str], verdict: NDArray[np.uint8]) -> dict
             {"id": name} | dict(zip(columns, map(str, text), strict=True))
             for name, text in zip(names, texts, strict=True)
         ],
-        "simplest": analysis.simplest_first(ds["policy_modes"].values, ds["policy_order"].values),
+        "simplest": simplest_first(ds["policy_modes"].values, ds["policy_order"].values),
         "modes": str(ds["decision_mode"].attrs.get("flag_meanings", "")).split(),
         "axes": axes,
         "start": _start(verdict, dims, axes),
