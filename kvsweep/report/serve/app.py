@@ -37,7 +37,7 @@ def create_app(
     engine = Engine(policy_files, hardware)
     engine.check()
     app = FastAPI(
-        title="kvsweep", version=kvsweep.__version__, description=__doc__,
+        title="kvsweep", version=kvsweep.__version__, summary="Restore or recompute: single points and sweeps",
         # The pages FastAPI has for these load scripts from elsewhere.
         docs_url=None, redoc_url=None,
         middleware=[Middleware(Guard, names=host_names)],
@@ -54,17 +54,22 @@ def _add_routes(app: FastAPI, engine: Engine) -> None:
     def index() -> HTMLResponse:
         return HTMLResponse(page, headers={"Content-Security-Policy": policy})
 
-    @app.get("/api/catalog", response_class=Json)
+    answer: dict[int | str, dict[str, object]] = {
+        200: {"content": {"application/json": {"schema": {"type": "object"}}}},
+        503: {"description": "The server cannot answer at the moment"},
+    }
+
+    @app.get("/api/catalog", response_class=Json, responses=answer)
     def catalog() -> Json:
         """Parts, models, policies, fields with their ranges, defaults and limits."""
         return Json(engine.catalog())
 
-    @app.post("/api/simulate", response_class=Json)
+    @app.post("/api/simulate", response_class=Json, responses=answer)
     def simulate(body: SimulateBody) -> Json:
         """Every policy's outcome for one request size or several, as `kvsweep.simulate` returns it."""
         return _timed(engine.simulate(body.model_dump(exclude_none=True)))
 
-    @app.post("/api/sweep", response_class=Json)
+    @app.post("/api/sweep", response_class=Json, responses=answer)
     def sweep(body: SweepBody) -> Json:
         """A sweep as reports embed it: `header`, and `planes` as gzipped bytes in base64; beside them `warnings`."""
         return _timed(engine.sweep(body.model_dump(exclude_none=True)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import kvsweep
 from kvsweep.catalog.load import PART_KINDS, Catalog
-from kvsweep.costs.deployment import deploy
+from kvsweep.costs.deployment import DEFAULT_MODEL, deploy
 from kvsweep.costs.inputs import (
     HARDWARE_FIELDS,
     MODEL_FIELDS,
@@ -65,7 +65,10 @@ def describe(catalog: Catalog, policies: PolicySet) -> Values:
         "tiers": list(TIERS),
         "axis_forms": FORMS,
         "placements": PLACEMENTS,
-        "defaults": {"simulate": dict(SIMULATE_DEFAULTS), "sweep": dict(SWEEP_DEFAULTS), "dashboard": START},
+        "defaults": {
+            "simulate": dict(SIMULATE_DEFAULTS), "sweep": dict(SWEEP_DEFAULTS), "model": DEFAULT_MODEL,
+            "dashboard": START,
+        },
         "limits": LIMITS,
     }  # fmt: skip
 

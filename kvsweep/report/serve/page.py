@@ -9,14 +9,14 @@ from kvsweep.report.page import SCRIPTS, asset, content_security_policy, fill, s
 
 PACKAGE = "kvsweep.report.serve"
 
-OWN_SCRIPTS = ("api.js", "settings.js", "fields.js", "controls-panel.js", "point.js", "sweep-panel.js", "dashboard.js")
+OWN_SCRIPTS = ("api.js", "settings.js", "fields.js", "controls-panel.js", "bars.js", "point.js", "dashboard.js")
 """The modules of the dashboard, after those of the viewer."""
 
 
 def dashboard() -> tuple[str, str]:
     """Return the page and its Content-Security-Policy, which lets it fetch from this server only."""
     style = "\n".join([asset("viewer.css"), asset("dashboard.css", PACKAGE)])
-    script = strict_script([*map(asset, SCRIPTS), *(asset(name, PACKAGE) for name in OWN_SCRIPTS)])
+    script = strict_script([*map(asset, (*SCRIPTS, "source.js")), *(asset(name, PACKAGE) for name in OWN_SCRIPTS)])
     page = fill(
         asset("dashboard.html", PACKAGE),
         {"version": escape(kvsweep.__version__), "style": style, "viewer": asset("viewer.html"), "script": script},
