@@ -11,7 +11,7 @@ class ControlsPanel {
   constructor(root, catalog, settings, change) {
     Object.assign(this, { catalog, settings, change, fields: {}, axes: {} });
     this.labels = Object.fromEntries(catalog.fields.map(({ name, label }) => [name, label]));
-    root.replaceChildren(this.machine(), this.model(), this.placement(), this.workload());
+    root.replaceChildren(this.workload(), this.placement(), this.machine(), this.model());
     this.show();
   }
 
@@ -165,19 +165,17 @@ class ControlsPanel {
     this.fields.total_blocks.element.hidden = sweep && this.settings.extra === "total_blocks";
   }
 
-  /** Shows the messages of a Refusal at their fields; returns those without one. */
+  /** Shows the messages of a Refusal at their fields; returns them with the names of these. */
   refuse(messages) {
     const sweep = this.settings.tab === "sweep";
     const current = { ...this.fields, ...(sweep ? this.axes : {}) };
     if (sweep && this.settings.extra) current[this.settings.extra] = this.extraAxis;
     const all = [...Object.values(this.fields), ...Object.values(this.axes), this.extraAxis];
     for (const field of new Set(all)) field.refuse("");
-    const left = [];
-    for (const [name, message] of Object.entries(messages)) {
-      if (current[name] && !current[name].element.hidden) current[name].refuse(message);
-      else left.push(`${name}: ${message}`);
-    }
-    return left;
+    return Object.entries(messages).map(([name, message]) => {
+      current[name]?.refuse(message);
+      return `${this.labels[name] ?? name}: ${message}`;
+    });
   }
 }
 

@@ -15,7 +15,7 @@ class Dashboard {
       point: new Newest(WAIT.point, (result) => this.showPoint(result), (error) => this.refused("point", error)),
       sweep: new Newest(WAIT.sweep, (result) => this.showSweep(result), (error) => this.refused("sweep", error)),
     };
-    this.answers = {};
+    Object.assign(this, { answers: {}, bodies: {} });
     this.loading = Promise.resolve();
     this.remember = debounce(() => rememberSettings(this.settings, catalog), 200);
     this.speak = debounce((text) => { this.parts.live.textContent = text; }, 700);
@@ -85,6 +85,7 @@ class Dashboard {
     document.documentElement.dataset.computing = tab;
     this.parts[tab].setAttribute("aria-busy", "true");
     const [path, body] = tab === "point" ? ["/api/simulate", simulateBody(this.settings)] : ["/api/sweep", sweepBody(this.settings)];
+    this.bodies[tab] = body;
     this.newest[tab].start((signal) => ask(path, body, signal));
   }
 
@@ -141,13 +142,11 @@ class Dashboard {
     this.parts[tab].classList.add("stale");
     this.parts[tab].setAttribute("aria-busy", "false");
     if (this.settings.tab !== tab) return;
-    const left = this.controls.refuse(error.fields);
-    const marked = Object.keys(error.fields).length - left.length;
-    const lines = [error.message, ...left, marked ? "See the message at the marked field." : ""].filter((text) => text);
-    const text = `Not computed. ${lines.join(" ")} ${this.answers[tab] ? "What is shown is the last result." : ""}`;
+    const lines = [error.message, ...this.controls.refuse(error.fields)].filter((text) => text);
+    const text = `Not computed: ${lines.join("; ")}.${this.answers[tab] ? " What is shown is the last result." : ""}`.replace("..", ".");
     this.parts.status.className = "status refused";
     this.parts.status.textContent = text;
-    this.speak([text, ...Object.values(error.fields)].join(" "));
+    this.speak(text);
     if (!this.answers[tab]) this.describe(["Nothing computed yet"], []);
     document.documentElement.dataset.computing = "";
   }

@@ -54,6 +54,7 @@ class NumberField extends Field {
     const text = make("input", { type: "text", id, autocomplete: "off", spellcheck: false });
     const slider = spec ? make("input", { type: "range", id: `${id}-slider`, ...sliderRange(spec), "aria-label": `${label}, slider` }) : null;
     super(name, label, slider ? [text, slider] : [text]);
+    this.element.classList.toggle("slid", Boolean(slider));
     Object.assign(this, { spec, slider });
     text.addEventListener("input", () => { this.follow(text.value); change(text.value); });
     text.addEventListener("blur", () => { if (text.value !== this.shown) text.value = this.shown; });

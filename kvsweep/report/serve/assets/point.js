@@ -10,6 +10,8 @@ function stateOf(outcome) {
   return outcome.gpu_violation === 0 && outcome.storage_violation === 0 ? 1 : 0;
 }
 
+const SLO_TEXTS = ["Misses latency and throughput", "Misses the latency target", "Misses the throughput", "Meets the SLO"];
+
 /** The parts of the tab inside `root`, filled by `show`. */
 class PointPanel {
   constructor(root, catalog) {
@@ -87,7 +89,7 @@ function makeCard(policies, index, outcome, { tile, ink, state, tags }) {
   mark.style.background = policyColor(policies, index);
   mark.style.color = inkOn(policyColor(policies, index));
   const id = `kd-card-${index}`;
-  const used = (value) => [makeData(numberOf(value), formatNumber(numberOf(value))), numberOf(value) > 1 ? make("span", { class: "over" }, " over 1") : null];
+  const used = (value) => [makeData(numberOf(value), formatNumber(numberOf(value))), numberOf(value) > 1 ? make("span", { class: "over" }, " over") : null];
   const rows = [
     ["Latency / target", used(outcome.latency_ratio)], ["GPU utilisation", used(outcome.gpu_utilization)],
     ["Storage utilisation", used(outcome.storage_utilization)],
@@ -99,13 +101,12 @@ function makeCard(policies, index, outcome, { tile, ink, state, tags }) {
   ];
   return make("article", { class: `card ${state === PASS ? "passes" : "fails"}`, "aria-labelledby": id, "data-policy": policy.id },
     make("h3", { id }, mark, make("span", { class: "clip", title: policy.label }, policy.label)),
-    make("p", { class: "state" }, makeSwatch(tile, STATE_LETTERS[state], ink), make("strong", {}, state === PASS ? "Meets the SLO" : "Misses the SLO"),
-      state === PASS || state === 0 ? null : make("span", { class: "note" }, `(${STATE_TEXTS[state].toLowerCase()})`)),
-    make("p", { class: "total" }, makeData(numberOf(outcome.total_time), `${formatNumber(numberOf(outcome.total_time))} s`),
-      ...tags.map((tag) => make("span", { class: "tag" }, tag))),
+    make("p", { class: "state" }, makeSwatch(tile, STATE_LETTERS[state], ink), make("strong", {}, SLO_TEXTS[state])),
+    make("p", { class: "total" }, makeData(numberOf(outcome.total_time), `${formatNumber(numberOf(outcome.total_time))} s`)),
+    make("p", { class: "tags" }, ...tags.map((tag) => make("span", { class: "tag" }, tag))),
     make("table", { class: "facts" }, make("tbody", {}, ...rows.map(([label, cells]) =>
       make("tr", {}, make("th", { scope: "row" }, label), make("td", {}, ...cells.filter((cell) => cell !== null)))))),
-    make("p", { class: "note clip", title: policy.description }, policy.description));
+    make("p", { class: "note about", title: policy.description }, policy.description));
 }
 
 /** Table of the tiers: how full each is, and what does not fit. */
@@ -147,8 +148,8 @@ function ratesList(row, experiment) {
   const facts = [
     ["Restore rate, effective", "storage_throughput", `${formatNumber(row.storage_throughput)} blocks/s`, restored],
     ["Recompute rate, effective", "recompute_throughput", `${formatNumber(row.recompute_throughput)} blocks/s`, `${tokens} tokens/s`],
-    ["Cached (hit) blocks", "hit_blocks", formatNumber(row.hit_blocks, 7), ""],
-    ["Missing blocks, always recomputed", "miss_blocks", formatNumber(row.miss_blocks, 7), ""],
+    ["Cached blocks (hits)", "hit_blocks", formatNumber(row.hit_blocks, 7), ""],
+    ["Missing blocks, recomputed", "miss_blocks", formatNumber(row.miss_blocks, 7), ""],
   ];
   return make("dl", { class: "rates" }, ...facts.map(([label, name, text, note]) =>
     make("div", {}, make("dt", {}, label), make("dd", { id: `kd-${name}-value` }, makeData(numberOf(row[name]), text), make("span", { class: "note" }, ` ${note}`)))));
