@@ -6,9 +6,11 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 
 import pytest
+from cli_runner import done
 from click.testing import CliRunner
 from report_datasets import HOSTILE, hostile, small
 
@@ -18,7 +20,7 @@ from kvsweep.errors import InputError
 from kvsweep.report import write_report
 from kvsweep.report.page import EMBEDDED, SCRIPTS, asset, fill, json_for_script, render, viewer_script
 from kvsweep.report.payload import pack
-from kvsweep.report.provenance import python_call
+from kvsweep.report.provenance import command_line, python_call, source_rows
 
 
 class Reader(HTMLParser):
@@ -55,7 +57,7 @@ def parsed(page: str) -> Reader:
 @pytest.fixture(scope="module")
 def page() -> str:
     ds = small()
-    return render(ds, pack(ds), "kvsweep sweep --stack 'a & b' -o sweep.nc")
+    return render(ds, pack(ds))
 
 
 def test_hashes_of_the_policy_are_those_of_script_and_style(page):
@@ -82,11 +84,13 @@ def test_nothing_is_loaded_and_no_style_attribute_is_needed(page):
 def test_the_command_and_the_headline_are_on_the_page(page):
     ds = small()
     text = parsed(page).text
-    assert "kvsweep sweep --stack 'a & b' -o sweep.nc" in text
+    assert command_line(ds) in text
     for sentence in pack(ds).header["headline"]:
         assert sentence in text
     for name in ("kvsweep_catalog_sha256", "source", "comment", "references"):
         assert ds.attrs[name] in text
+    for entry, citation in source_rows(ds):
+        assert entry in text and citation in text
     assert "exact" in text
 
 
@@ -97,9 +101,22 @@ def test_the_python_call_makes_the_same_sweep():
     assert names["ds"].drop_attrs().identical(ds.drop_attrs())
 
 
+@pytest.mark.parametrize("options", [
+    {"stack": ["h200", "a5000"], "placement": ["auto", "manual:1,2,3"], "dtype": "f8", "hit_ratio": [0, 0.5]},
+    {"miss_blocks": [0, 10], "link_bandwidth": "log:1e9:1e11:n3", "policies": ["all_compute"], "request_rate": 0.1},
+])  # fmt: skip
+def test_the_command_makes_the_same_sweep(options, tmp_path):
+    ds = kvsweep.sweep(**options)
+    command = shlex.split(command_line(ds))
+    file = tmp_path / "sweep.nc"
+    done(*command[1 : command.index("--output")], "--output", file)
+    with kvsweep.open(file) as again:
+        assert again.load().drop_attrs().identical(ds.drop_attrs())
+
+
 def test_hostile_texts_stay_text():
     ds = hostile()
-    page = render(ds, pack(ds), HOSTILE)
+    page = render(ds, pack(ds))
     reader = parsed(page)
     tags = [tag for tag, _ in reader.elements]
     scripts = [attrs for tag, attrs in reader.elements if tag == "script"]

@@ -39,7 +39,6 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     cells_budget: int = DEFAULT_BUDGET,
-    command: str | None = None,
 ) -> None:
     """Write the report of a full sweep to `path`, whole or not at all.
 
@@ -48,19 +47,18 @@ def write_report(
     ds : a sweep, as `kvsweep.sweep` and `kvsweep.open` return it
     path : the HTML file
     cells_budget : most grid points [1] a report may hold, policies not counted
-    command : command line that reproduces the sweep, shown in the report
 
     Raises
     ------
     InputError
         For a Dataset that is no full sweep or exceeds the budget, and a path that cannot be written.
     """
-    page = render(ds, pack(ds, cells_budget), command)
+    page = render(ds, pack(ds, cells_budget))
     with replacing(Path(path)) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
-def render(ds: xr.Dataset, payload: Payload, command: str | None = None) -> str:
+def render(ds: xr.Dataset, payload: Payload) -> str:
     """Return the page; every text of the Dataset in it is escaped."""
     style = asset("viewer.css")
     script = viewer_script(EMBEDDED)
@@ -75,7 +73,7 @@ def render(ds: xr.Dataset, payload: Payload, command: str | None = None) -> str:
             "style": style,
             "summary": _summary(payload, rest, ds),
             "viewer": asset("viewer.html"),
-            "provenance": _provenance(ds, payload, command),
+            "provenance": _provenance(ds, payload),
             "header": json_for_script(payload.header),
             "planes": "\n".join(_plane(name, raw) for name, raw in payload.planes.items()),
             "script": script,
@@ -168,14 +166,18 @@ def _counts(payload: Payload) -> str:
     )  # fmt: skip
 
 
-def _provenance(ds: xr.Dataset, payload: Payload, command: str | None) -> str:
-    call = provenance.python_call(ds)
+def _provenance(ds: xr.Dataset, payload: Payload) -> str:
     study = str(ds.attrs.get("kvsweep_config", "")).strip()
-    ways = (("Command", command), ("Study file, for kvsweep sweep STUDY.yaml", study), ("Python", call))
+    ways = (
+        ("Command", provenance.command_line(ds)),
+        ("Study file, for kvsweep sweep STUDY.yaml", study),
+        ("Python", provenance.python_call(ds)),
+    )
     again = "".join(f"<p>{name}</p><pre>{escape(text)}</pre>" for name, text in ways if text)
     parts = [
         f'<div><h3>Workload</h3>{_rows(provenance.axes_rows(ds))}</div>',
         f'<div><h3>Machine and model</h3>{_rows(provenance.deployment_rows(ds))}</div>',
+        f'<div><h3>Sources of the catalog figures</h3>{_rows(provenance.source_rows(ds))}</div>',
         f"<div><h3>Versions, assumptions, precision</h3>{_rows(provenance.version_rows(ds, payload))}</div>",
         f"<div><h3>To reproduce</h3>{again or '<p>The file does not say how it was made.</p>'}</div>",
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ DEPLOYMENT = (
     "model_params", "tokens_per_block", "bytes_per_block", "gpu_eta",
 )  # fmt: skip
 WORKLOAD = ("total_blocks", "placement", "hit_ratio", "miss_blocks", "request_rate", "p95_seconds")
+_REPEATED = ("placement", "policy_files", "hardware")
+"""Settings whose values may hold commas: their option is given once for each."""
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -71,21 +74,39 @@ def error_bound(payload: Payload) -> float:
     return errors["log24"] + errors["derived"]
 
 
+def source_rows(ds: xr.Dataset) -> Rows:
+    """Return where the figures of every catalog entry in use come from."""
+    return [(str(entry), str(citation)) for entry, citation in _mapping(ds, "kvsweep_sources").items()]
+
+
+def command_line(ds: xr.Dataset) -> str:
+    """Return the command that makes this sweep again, empty when the file does not hold its configuration."""
+    words = ["kvsweep", "sweep"]
+    for name, value in _mapping(ds, "kvsweep_config").items():
+        if name == "squeeze":  # the command line always does
+            continue
+        option = "--" + name.removesuffix("s" if name == "policy_files" else "").replace("_", "-")
+        repeated = value if isinstance(value, list) and name in _REPEATED else [value]
+        for item in repeated:
+            words += [option, ",".join(map(str, item)) if isinstance(item, list) else str(item)]
+    return shlex.join([*words, "--output", "sweep.nc"]) if len(words) > 2 else ""
+
+
 def python_call(ds: xr.Dataset) -> str:
     """Return the Python call that makes this sweep again, empty when the file does not hold its configuration."""
-    config = _config(ds)
+    config = _mapping(ds, "kvsweep_config")
     if not config:
         return ""
     options = ",\n".join(f"    {name}={value!r}" for name, value in config.items())
     return f"import kvsweep\n\nds = kvsweep.sweep(\n{options},\n)"
 
 
-def _config(ds: xr.Dataset) -> dict[str, Any]:
+def _mapping(ds: xr.Dataset, attribute: str) -> dict[str, Any]:
     try:
-        config = yaml.safe_load(ds.attrs.get("kvsweep_config", ""))
+        mapping = yaml.safe_load(ds.attrs.get(attribute, ""))
     except yaml.YAMLError:
         return {}
-    return config if isinstance(config, dict) else {}
+    return mapping if isinstance(mapping, dict) else {}
 
 
 def _extent(axis: xr.DataArray, name: str) -> str:

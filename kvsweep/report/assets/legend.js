@@ -41,7 +41,7 @@ class Legend {
         make("th", { scope: "row" }, legendKey(tiles[state], STATE_LETTERS[state], theme.ink[state], STATE_TEXTS[state])),
         ...this.counts.map((counts, policy) => make("td", { id: `kv-count-${policy}-${state}` }, counts[state]))));
     return make("table", { class: "legend" }, this.caption,
-      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "State, by policy"), ...heads)),
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "State"), ...heads)),
       make("tbody", {}, ...rows));
   }
 

@@ -49,6 +49,7 @@ function paintCells(ctx, layout, codes, tiles, flat) {
 function paintLetters(ctx, layout, codes, letters, colors, inks) {
   const cellWidth = layout.plotWidth / layout.nx;
   const cellHeight = layout.plotHeight / layout.ny;
+  // Narrow cells get letters where there is room for a disc; `inside` keeps those off the frame.
   const stepX = Math.max(1, Math.round(64 / cellWidth));
   const stepY = Math.max(1, Math.round(52 / cellHeight));
   const roomy = cellWidth >= 17 && cellHeight >= 15;
@@ -59,6 +60,8 @@ function paintLetters(ctx, layout, codes, letters, colors, inks) {
     for (let ix = roomy ? 0 : stepX >> 1; ix < layout.nx; ix += roomy ? 1 : stepX) {
       const code = codes[iy * layout.nx + ix];
       const [x, y] = [cellX(layout, ix), cellY(layout, iy)];
+      const inside = Math.min(x - layout.left, layout.left + layout.plotWidth - x, y - layout.top, layout.top + layout.plotHeight - y);
+      if (!roomy && inside < 9 && layout.ny * layout.nx > 1) continue;
       ctx.fillStyle = colors[code];
       if (!roomy || Math.min(cellWidth, cellHeight) > 17) fillDisc(ctx, x, y, 8.5);
       ctx.fillStyle = inks[code];
@@ -113,7 +116,7 @@ function paintAxes(ctx, layout, xDim, yDim, theme) {
 }
 
 /** Line segments in cells, dark on light so that they show on every colour. */
-function paintContour(ctx, layout, segments, dashed) {
+function paintContour(ctx, layout, segments, thick) {
   if (!segments.length) return;
   ctx.save();
   ctx.beginPath();
@@ -126,13 +129,13 @@ function paintContour(ctx, layout, segments, dashed) {
   ctx.lineWidth = 5;
   ctx.stroke();
   ctx.strokeStyle = "#101418";
-  ctx.lineWidth = dashed ? 2.5 : 1.5;
+  ctx.lineWidth = thick ? 2.5 : 1.5;
   ctx.stroke();
   ctx.restore();
 }
 
 /** Cross hair over a cell. */
-function paintCursor(ctx, layout, ix, iy, theme) {
+function paintCursor(ctx, layout, ix, iy) {
   const x = cellX(layout, ix);
   const y = cellY(layout, iy);
   const { left, top, plotWidth, plotHeight } = layout;
@@ -144,7 +147,7 @@ function paintCursor(ctx, layout, ix, iy, theme) {
     drawLine(ctx, x, top, x, y - 7);
     drawLine(ctx, x, y + 7, x, top + plotHeight);
   }
-  ringAt(ctx, x, y, theme);
+  ringAt(ctx, x, y);
 }
 
 function ringAt(ctx, x, y) {

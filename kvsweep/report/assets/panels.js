@@ -154,7 +154,7 @@ class Panels {
   }
 
   /** Paints cursor and pin only. */
-  paintOverlay(state, theme) {
+  paintOverlay(state) {
     this.state = state;
     const paper = matchMedia("print").matches;
     for (const panel of this.panels) {
@@ -169,7 +169,7 @@ class Panels {
         const shown = others.every((dim) => state.pin[dim.name] === state.at[dim.name]);
         paintPin(ctx, panel.layout, state.pin[state.x], state.pin[state.y], shown);
       }
-      paintCursor(ctx, panel.layout, state.at[state.x], state.at[state.y], theme);
+      paintCursor(ctx, panel.layout, state.at[state.x], state.at[state.y]);
     }
   }
 }

@@ -161,7 +161,7 @@ class Viewer {
   /** Draws what depends on cursor and pin only. */
   drawPoint() {
     const { cube, state, parts } = this;
-    this.panels.paintOverlay(state, this.theme);
+    this.panels.paintOverlay(state);
     if (!this.ready) return;
     this.cursor.show(cube, state.at, this.theme);
     this.pinned.show(cube, state.pin, this.theme,
