@@ -10,7 +10,7 @@ function stateOf(outcome) {
   return outcome.gpu_violation === 0 && outcome.storage_violation === 0 ? 1 : 0;
 }
 
-const SLO_TEXTS = ["Misses latency and throughput", "Misses the latency target", "Misses the throughput", "Meets the SLO"];
+const SLO_TEXTS = ["Misses both limits", "Misses latency", "Misses throughput", "Meets the SLO"];
 
 /** The parts of the tab inside `root`, filled by `show`. */
 class PointPanel {
