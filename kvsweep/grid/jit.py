@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
-import os
 import re
 import shutil
 import sys
@@ -20,6 +19,7 @@ from numba import njit, types
 from numba.core.errors import NumbaError
 from numba.extending import overload_method
 
+from kvsweep.cache import cache_directory, write_whole
 from kvsweep.costs import placement, restore
 from kvsweep.errors import PolicyError
 from kvsweep.grid import kernels
@@ -32,6 +32,9 @@ from kvsweep.policies.registry import Policy
 _INLINE: dict[str, Any] = {"forceinline": True, "error_model": "numpy"}
 _KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
+KERNELS = "kernels"
+"""Kind of what is cached: compiled kernels."""
+
 _METHODS = (
     "clamp",
     "restore_seconds",
@@ -43,17 +46,9 @@ _METHODS = (
 )
 
 
-def cache_directory() -> Path:
-    """Return the folder of compiled kernels: ``KVSWEEP_CACHE_DIR``, else the user's cache directory."""
-    base = os.environ.get("KVSWEEP_CACHE_DIR")
-    if base:
-        return Path(base) / "kernels"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsweep" / "kernels"
-
-
 def is_compiled(policy: Policy) -> bool:
     """Return whether a kernel of exactly this policy lies in the cache, so that no compilation waits."""
-    return any((cache_directory() / _key(policy) / "__pycache__").glob("*.nbc"))
+    return any((cache_directory(KERNELS) / _key(policy) / "__pycache__").glob("*.nbc"))
 
 
 @cache
@@ -171,18 +166,18 @@ def _module(key: str, before: dict[str, Any], after: dict[str, Any]) -> ModuleTy
     a changed dependency is a new key and cannot meet an old kernel, in this process or another.
     """
     name = _module_name(key)
-    folder = cache_directory() / key
+    folder = cache_directory(KERNELS) / key
     source = Path(kernels.__file__).read_bytes()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.py"
         if not path.exists() or path.read_bytes() != source:
-            _write(path, source)
+            write_whole(path, source)
     except OSError:  # read-only home: compile for this process only
         folder = Path(tempfile.mkdtemp(prefix="kvsweep-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         path = folder / f"{name}.py"
-        _write(path, source)
+        write_whole(path, source)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -191,12 +186,6 @@ def _module(key: str, before: dict[str, Any], after: dict[str, Any]) -> ModuleTy
     spec.loader.exec_module(module)
     vars(module).update(after)
     return module
-
-
-def _write(path: Path, source: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(source)
-    os.replace(file.name, path)
 
 
 def _compiled(module: ModuleType, name: str) -> Callable[..., Any]:

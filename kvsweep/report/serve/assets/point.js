@@ -97,7 +97,6 @@ function makeCard(policies, index, outcome, { tile, ink, state, tags }) {
     ["Blocks restored", [makeData(outcome.storage_blocks, formatNumber(outcome.storage_blocks, 6))]],
     ["Blocks recomputed", [makeData(outcome.recompute_blocks, formatNumber(outcome.recompute_blocks, 6))]],
     ["of these hits, k", [makeData(outcome.reassigned_hit_blocks, formatNumber(outcome.reassigned_hit_blocks, 6))]],
-    ["Decision", [outcome.decision_mode.replaceAll("_", " ")]],
   ];
   return make("article", { class: `card ${state === PASS ? "passes" : "fails"}`, "aria-labelledby": id, "data-policy": policy.id },
     make("h3", { id }, mark, make("span", { class: "clip", title: policy.label }, policy.label)),
@@ -106,6 +105,7 @@ function makeCard(policies, index, outcome, { tile, ink, state, tags }) {
     make("p", { class: "tags" }, ...tags.map((tag) => make("span", { class: "tag" }, tag))),
     make("table", { class: "facts" }, make("tbody", {}, ...rows.map(([label, cells]) =>
       make("tr", {}, make("th", { scope: "row" }, label), make("td", {}, ...cells.filter((cell) => cell !== null)))))),
+    make("p", { class: "note" }, `Decision: ${outcome.decision_mode.replaceAll("_", " ")}`),
     make("p", { class: "note about", title: policy.description }, policy.description));
 }
 
