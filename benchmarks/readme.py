@@ -1,4 +1,7 @@
-"""Puts the tables of `results.json` into the README, between its markers: ``python -m benchmarks.readme``."""
+"""Puts figures of `results.json` into the README, between its markers: ``python -m benchmarks.readme``.
+
+``<!-- bench grid:6 overhead:3 -->`` asks for the first 6 figures with a bar of one area and 3 of another.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,24 @@ from benchmarks import figures
 README = Path(__file__).parents[1] / "README.md"
 
 
-def table() -> str:
-    """Return the figures of all areas that have a bar as a Markdown table; `results.json` holds the rest."""
+def table(wanted: str) -> str:
+    """Return the figures that `wanted` asks for as a Markdown table."""
     host, areas = figures.load()
     rows = [("area", *figures.HEADER), ("---",) * (len(figures.HEADER) + 1)]
-    rows += [(area, *figures.cells(figure)) for area, found in areas.items() for figure in found if figure.bar]
+    for area, count in (part.split(":") for part in wanted.split()):
+        barred = [figure for figure in areas[area] if figure.bar]
+        rows += [(area, *figures.cells(figure)) for figure in barred[: int(count)]]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([*lines, "", f"Measured on {host['cpu']}, {host['cores']} cores, Python {host['python']}."])
 
 
 def filled(text: str) -> str:
-    """Return the README text with its ``<!-- bench -->`` block made anew."""
-    block = f"<!-- bench -->\n{table()}\n<!-- end -->"
-    return re.sub(r"<!-- bench -->.*?<!-- end -->", lambda match: block, text, flags=re.S)
+    """Return the README text with every marked table made anew."""
+
+    def block(match: re.Match[str]) -> str:
+        return f"<!-- bench {match[1]} -->\n{table(match[1])}\n<!-- end -->"
+
+    return re.sub(r"<!-- bench ([\w: ]+) -->.*?<!-- end -->", block, text, flags=re.S)
 
 
 if __name__ == "__main__":

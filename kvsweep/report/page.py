@@ -83,14 +83,19 @@ def render(ds: xr.Dataset, payload: Payload) -> str:
 
 def viewer_script(more: Sequence[str] = ()) -> str:
     """Return the viewer with the modules `more` after it, as one strict script that leaks no names."""
-    modules = "\n".join(asset(name) for name in (*SCRIPTS, *more))
+    return strict_script([asset(name) for name in (*SCRIPTS, *more)])
+
+
+def strict_script(texts: Sequence[str]) -> str:
+    """Return modules as one strict script that leaks no names."""
+    modules = "\n".join(texts)
     return f'(() => {{\n"use strict";\n{modules}\n}})();\n'
 
 
 @cache
-def asset(name: str) -> str:
+def asset(name: str, package: str = "kvsweep.report") -> str:
     """Return an asset without indentation and whole-line comments, which the reader of a page does not need."""
-    text = resources.files("kvsweep.report").joinpath("assets", name).read_text(encoding="utf-8")
+    text = resources.files(package).joinpath("assets", name).read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines()]
     if name.endswith(".js"):
         lines = [line for line in lines if not line.startswith(("//", "/**", "* ", "*/")) and line != "*"]

@@ -65,15 +65,16 @@ def pack(ds: xr.Dataset, cells_budget: int = DEFAULT_BUDGET) -> Payload:
     ds = _with_two_axes(ds)
     dims = [str(dim) for dim in ds["meets_slo"].dims if dim != "policy"]
     check_budget({dim: ds.sizes[dim] for dim in dims}, cells_budget)
-    verdict = ds.kvsweep.verdict.transpose("policy", *dims).values.astype(np.uint8)
+    numbers = _bare(ds)
+    verdict = numbers.kvsweep.verdict.transpose("policy", *dims).values.astype(np.uint8)
     specs: dict[str, dict[str, Any]] = {}
     planes: dict[str, bytes] = {}
     ranges: dict[str, list[float]] = {}
-    for name, array in _arrays(ds, dims, verdict):
+    for name, array in _arrays(numbers, dims, verdict):
         values, kept = independent(array, dims)
         quantity = name.partition(".")[0]
         ranges[quantity] = _widen(ranges.get(quantity), values)
-        rest = _residue(ds, name, array) if _is_large(values) else math.inf
+        rest = _residue(numbers, name, array) if _is_large(values) else math.inf
         if rest < DERIVED_ERROR:
             specs[name] = {"type": "derived", "error": rest}
             continue
@@ -81,6 +82,13 @@ def pack(ds: xr.Dataset, cells_budget: int = DEFAULT_BUDGET) -> Payload:
         specs[name]["dims"] = kept
         planes |= {name + suffix: gzip.compress(raw, 9, mtime=0) for suffix, raw in stored.items()}
     return Payload(_header(ds, dims, verdict) | {"planes": specs, "ranges": ranges}, planes)
+
+
+def _bare(ds: xr.Dataset) -> xr.Dataset:
+    """Return `ds` with data in place of coordinates: aligning and merging these is most of xarray's time here."""
+    free = [name for name in ds.indexes if name != "tier"]  # tiers are picked by name
+    bare = ds.drop_indexes(free)
+    return bare.reset_coords([name for name in bare.coords if name != "tier"])
 
 
 def require_full_sweep(ds: xr.Dataset) -> None:

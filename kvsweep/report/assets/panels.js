@@ -18,9 +18,11 @@ class Panels {
   /** Sets up a map for each policy of `cube`, and the one of the simplest sufficient policy. */
   build(cube) {
     this.cube = cube;
+    const titles = [...cube.policies.map((policy, i) => `${policyMark(i)} ${policy.label}`), "Simplest sufficient"];
+    // Maps of the same policies stay, and with them the focus of a reader who uses the keyboard.
+    if (titles.join("\n") === this.panels.map((panel) => panel.title).join("\n")) return;
     for (const panel of this.panels) panel.figure.remove();
-    const titles = cube.policies.map((policy, i) => `${policyMark(i)} ${policy.label}`);
-    this.panels = [...titles, "Simplest sufficient"].map((title, index) => this.makePanel(title, index));
+    this.panels = titles.map((title, index) => this.makePanel(title, index));
     this.root.prepend(...this.panels.map((panel) => panel.figure));
     this.measure();
   }

@@ -7,9 +7,11 @@ function initialState(cube) {
   return { x, y, view: "verdict", at: { ...cube.header.start }, pin: null, breakEven: true, chart: chart ?? x, held: false };
 }
 
-/** Fragment of a state. */
+/** Fragment of a state; what else the page keeps in its fragment stays. */
 function toFragment(state, cube) {
-  const parts = new URLSearchParams({ x: state.x, y: state.y, view: state.view, chart: state.chart });
+  const parts = new URLSearchParams(location.hash.replace(/^#/, ""));
+  for (const name of ["x", "y", "view", "chart"]) parts.set(name, state[name]);
+  for (const name of ["at", "pin", "even", "held"]) parts.delete(name);
   parts.set("at", cube.dims.map((dim) => state.at[dim.name]).join("."));
   if (state.pin) parts.set("pin", cube.dims.map((dim) => state.pin[dim.name]).join("."));
   if (!state.breakEven) parts.set("even", "0");

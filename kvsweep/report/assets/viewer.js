@@ -49,34 +49,47 @@ class Viewer {
     byId("reset").addEventListener("click", () => this.set(initialState(this.cube)));
     byId("csv").addEventListener("click", () => this.saveCsv());
     byId("png").addEventListener("click", () => this.savePng());
-    addEventListener("hashchange", () => this.set(fromFragment(location.hash, this.cube)));
+    addEventListener("hashchange", () => { if (this.cube) this.set(fromFragment(location.hash, this.cube)); });
     const redraw = () => { this.panels.measure(); this.draw(); };
     for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", redraw);
     addEventListener("beforeprint", redraw);
   }
 
-  /** Shows the data of `source`: states first, everything else as soon as it is unpacked. */
+  /** Shows the data of `source`: states first, everything else as soon as it is unpacked; other data all at once. */
   async load(source) {
     const cube = new Cube(source);
     await cube.read(FIRST_PLANES);
-    this.ready = false;
-    this.panels.ready = false;
-    this.cube = cube;
-    this.panels.build(cube);
-    this.state = fromFragment(location.hash, cube);
-    this.fillControls();
+    if (this.cube) {
+      await cube.read(LATER_PLANES, true);
+      this.take(cube, toFragment(this.state, this.cube));
+    } else {
+      this.take(cube, location.hash);
+      await this.showStates(cube);
+    }
+    this.ready = true;
+    this.panels.ready = true;
+    this.draw();
+    this.parts.busy.hidden = true;
+    document.documentElement.dataset.ready = "true";
+  }
+
+  /** Draws the states, then reads what else there is. */
+  async showStates(cube) {
     const { view } = this.state;
     this.state.view = "verdict";
     this.draw();
     document.documentElement.dataset.firstPicture = String(performance.now());
     await new Promise((resolve) => setTimeout(resolve));
     await cube.read(LATER_PLANES, true);
-    this.ready = true;
-    this.panels.ready = true;
     this.state.view = view;
-    this.draw();
-    this.parts.busy.hidden = true;
-    document.documentElement.dataset.ready = "true";
+  }
+
+  /** Makes `cube` the data shown, with what `fragment` chooses in it. */
+  take(cube, fragment) {
+    this.cube = cube;
+    this.panels.build(cube);
+    this.state = fromFragment(fragment, cube);
+    this.fillControls();
   }
 
   fillControls() {
