@@ -245,9 +245,7 @@ def _header(ds: xr.Dataset, dims: list[str], verdict: NDArray[np.uint8]) -> dict
 def describe_policies(ds: xr.Dataset) -> list[dict[str, str]]:
     """Return id, label, description and colour of each policy, as they are in the Dataset."""
     columns = {"id": "policy", "label": "policy_label", "description": "policy_description", "color": "policy_color"}
-    return [
-        {key: str(ds[name].values[index]) for key, name in columns.items()} for index in range(ds.sizes["policy"])
-    ]
+    return [{key: str(ds[name].values[index]) for key, name in columns.items()} for index in range(ds.sizes["policy"])]
 
 
 def describe_dim(ds: xr.Dataset, name: str) -> dict[str, Any]:

@@ -22,6 +22,8 @@ DEPLOYMENT = (
 WORKLOAD = ("total_blocks", "placement", "hit_ratio", "miss_blocks", "request_rate", "p95_seconds")
 _REPEATED = ("placement", "policy_files", "hardware")
 """Settings whose values may hold commas: their option is given once for each."""
+PREFIXED = ("B", "B/s", "FLOP/s")
+"""Units that are printed with an SI prefix."""
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -123,7 +125,7 @@ def _extent(axis: xr.DataArray, name: str) -> str:
 
 def quantity(value: float, units: str) -> str:
     """Return a number with its unit, bytes and operations with an SI prefix."""
-    if units in ("B", "B/s", "FLOP/s"):
+    if units in PREFIXED:
         for size, prefix in _PREFIXES:
             if abs(value) >= size:
                 return f"{number(value / size)} {prefix}{units}"
