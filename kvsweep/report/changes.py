@@ -120,6 +120,7 @@ def _header(ds: xr.Dataset, dims: list[dict[str, Any]], changes: NDArray[np.uint
         "start": start_amid(changed, names, axes),
         "counts": [np.bincount(plane.ravel(), minlength=len(CHANGES)).tolist() for plane in changes],
         "states": {"verdict": [{"name": name} | look for name, look in zip(CHANGES, _LOOK, strict=True)]},
+        "unchanged": "no change",
         "views": _VIEWS,
         "columns": _COLUMNS,
     }

@@ -29,10 +29,10 @@ def sentences(found: Comparison, ds: xr.Dataset, changes: NDArray[np.uint8], dim
     names = [shorten(str(text)) for text in ds["policy_label"].values]
     most = max(range(len(names)), key=lambda index: (abs(_net(found.policies[index])), _changed(found.policies[index])))
     told = [_answer(found, names, most)]
-    for state, verb in (("fail_to_pass", "passes only in B"), ("pass_to_fail", "passes only in A")):
+    for state, side in (("fail_to_pass", "B"), ("pass_to_fail", "A")):
         chosen = changes[most] == CHANGES.index(state)
         if chosen.any():
-            told.append(_where(ds, chosen, dims, f"What {verb} with {names[most]}"))
+            told.append(_where(ds, chosen, dims, f"only in {side} with {names[most]}"))
     return [*told, _leaders(found, names), _times(found, names), _settings(found)]
 
 
@@ -42,13 +42,19 @@ def place_text(change: TimeChange, dims: Collection[str]) -> str:
     for dim, value in change.where.items():
         if dim in dims:
             shown = shorten(value, 30) if isinstance(value, str) else f"{number(value)} {unit(dim)}".strip()
-            parts.append(f"{_lower(dim)} {shown}")
+            parts.append(f"{_lower(dim)}\N{NO-BREAK SPACE}{shown}")
     return ", ".join(parts)
 
 
 def seconds_text(change: TimeChange) -> str:
     """Return both total times of a change."""
-    return f"{number(change.seconds_a)} s → {number(change.seconds_b)} s"
+    if change.seconds_a == change.seconds_b:
+        return _seconds(change.seconds_a)
+    return f"{_seconds(change.seconds_a)} → {_seconds(change.seconds_b)}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{number(seconds)}\N{NO-BREAK SPACE}s"
 
 
 def _net(row: PolicyComparison) -> int:
@@ -80,11 +86,12 @@ def _with_any(names: list[str]) -> str:
 
 
 def _where(ds: xr.Dataset, chosen: NDArray[np.bool_], dims: list[str], what: str) -> str:
-    parts = box(ds, chosen, dims)
-    amount = f"{int(chosen.sum()):,} points"
-    if not parts:
-        return f"{what} ({amount}) is spread over the whole of every axis."
-    return f"{what} ({amount}) all lies at {listed(parts)}."
+    """Return the smallest box of axis ranges that holds every chosen point."""
+    place = listed(box(ds, chosen, dims))
+    count = int(chosen.sum())
+    if count == 1:
+        return f"One point passes {what}{f': at {place}' if place else ''}."
+    return f"The {count:,} points that pass {what} {f'all lie at {place}' if place else 'lie along the whole of every axis'}."
 
 
 def _leaders(found: Comparison, names: list[str]) -> str:
@@ -92,14 +99,15 @@ def _leaders(found: Comparison, names: list[str]) -> str:
         [row.pass_both + row.pass_to_fail for row in found.policies],
         [row.pass_both + row.fail_to_pass for row in found.policies],
     ]
-    best = [[name for name, count in zip(names, side, strict=True) if count == max(side)] for side in passes]
-    shares = [share(max(side), found.points) for side in passes]
     if not max(map(max, passes)):
         return "No policy passes anywhere, in A or in B."
-    verb = "pass" if len(best[0]) > 1 else "passes"
+    best = [[name for name, count in zip(names, side, strict=True) if count == max(side) > 0] for side in passes]
+    shares = [share(max(side), found.points) for side in passes]
     if best[0] == best[1]:
+        verb = "pass" if len(best[0]) > 1 else "passes"
         return f"{listed(best[0])} {verb} most in both: {shares[0]} of the points in A, {shares[1]} in B."
-    return f"{listed(best[0])} {verb} most in A ({shares[0]} of the points), {listed(best[1])} in B ({shares[1]})."
+    told = [f"in {side} {listed(who) or 'none'} ({part})" for side, who, part in zip("AB", best, shares, strict=True)]
+    return f"What passes at most points: {told[0]}, {told[1]}."
 
 
 def _times(found: Comparison, names: list[str]) -> str:
@@ -111,7 +119,7 @@ def _times(found: Comparison, names: list[str]) -> str:
         parts.append(f"at most {number(round(worst.ratio, 3))} times as long ({names[slowest]}, {seconds_text(worst)})")
     if best.ratio < 1.0:
         parts.append(f"at least {number(round(best.ratio, 3))} times as long ({names[quickest]}, {seconds_text(best)})")
-    return f"Requests take {listed(parts)} in B as in A." if parts else "All total times are equal."
+    return f"Compared with A, requests in B take {listed(parts)}." if parts else "All total times are equal."
 
 
 def _settings(found: Comparison) -> str:

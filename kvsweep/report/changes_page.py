@@ -62,11 +62,13 @@ def render_comparison(a: xr.Dataset, b: xr.Dataset, names: tuple[str, str], cell
     """Return the page; every text of the Datasets in it is escaped."""
     found = compare(a, b)
     payload = pack_changes(a, b, found, cells_budget)
-    tables = [_times(found, payload), _configuration(found), _one_sided(found)]
+    tables = (
+        f'<div class="pair-columns"><div>{_configuration(found)}{_one_sided(found)}</div>{_times(found, payload)}</div>'
+    )
     parts = {
         "source": escape(str(b.attrs.get("source", "kvsweep"))),
         "title": escape(f"A is {shorten(names[0], 100)} · B is {shorten(names[1], 100)}"),
-        "summary": summary(payload, _counts(found, payload), [a, b]) + "".join(tables),
+        "summary": summary(payload, _counts(found, payload), [a, b]) + tables,
         "viewer": asset("comparison.html"),
         "provenance": _provenance((a, b), names, payload),
     }
@@ -84,7 +86,7 @@ def _counts(found: Comparison, payload: Payload) -> str:
 
 def _times(found: Comparison, payload: Payload) -> str:
     """Return where each policy's total time grew and shrank the most."""
-    heads = ["Policy", "Largest B / A", "A → B", "First at", "Smallest B / A", "A → B", "First at"]
+    heads = ["Policy", "Largest B / A", "First at", "Smallest B / A", "First at"]
     rows = []
     for index, row in enumerate(found.policies):
         specs = [payload.header["planes"][f"total_time_{side}.{index}"] for side in "ab"]
@@ -97,9 +99,8 @@ def _times(found: Comparison, payload: Payload) -> str:
 
 
 def _change(change: TimeChange, dims: set[str]) -> list[str]:
-    if change.ratio == 1.0:
-        return ["equal", seconds_text(change), place_text(change, dims) or "all points"]
-    return [f"× {number(round(change.ratio, 4))}", seconds_text(change), place_text(change, dims) or "all points"]
+    ratio = "equal" if change.ratio == 1.0 else f"× {number(round(change.ratio, 4))}"
+    return [f"{ratio} ({seconds_text(change)})", place_text(change, dims) or "all points"]
 
 
 def _configuration(found: Comparison) -> str:
@@ -146,14 +147,21 @@ def _one_sided(found: Comparison) -> str:
 
 
 def _provenance(datasets: tuple[xr.Dataset, xr.Dataset], names: tuple[str, str], payload: Payload) -> str:
+    """Return what either sweep was made of, as markup: what is the same once, what is not side by side."""
+    facts = [
+        provenance.axes_rows(ds) + provenance.deployment_rows(ds) + provenance.version_rows(ds, payload)
+        + provenance.source_rows(ds)
+        for ds in datasets
+    ]  # fmt: skip
+    same = [row for row in facts[0] if row in facts[1]]
     parts = []
-    for side, ds, name in zip("AB", datasets, names, strict=True):
-        rows = provenance.axes_rows(ds) + provenance.deployment_rows(ds) + provenance.version_rows(ds, payload)
+    for side, ds, name, rows in zip("AB", datasets, names, facts, strict=True):
+        own = rows_table([row for row in rows if row not in same])
         head = f"<h3>{side}: {escape(shorten(name, 100))}</h3>"
-        parts.append(f"<div>{head}{rows_table(rows)}<h3>To reproduce {side}</h3>{reproduction(ds)}</div>")
+        parts.append(f"<div>{head}{own}<h3>To reproduce {side}</h3>{reproduction(ds)}</div>")
     return (
         '<section aria-labelledby="kv-provenance"><h2 id="kv-provenance">Where the numbers come from</h2>'
-        f'<div class="pair-columns">{"".join(parts)}</div></section>'
+        f'<div class="pair-columns">{"".join(parts)}</div><h3>The same in A and B</h3>{rows_table(same)}</section>'
     )
 
 

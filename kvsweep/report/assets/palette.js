@@ -87,13 +87,13 @@ function stateTiles(theme) {
 function stateLook(cube, plane, theme) {
   const own = cube.header.states?.[plane];
   if (!own) {
-    return { names: VERDICTS, texts: STATE_TEXTS, letters: STATE_LETTERS, notes: ["", "", "", "pass"], colors: theme.states,
-      inks: theme.ink, tiles: stateTiles(theme) };
+    return { names: VERDICTS, texts: STATE_TEXTS, letters: STATE_LETTERS, notes: ["", "", "", "pass"], none: "",
+      colors: theme.states, inks: theme.ink, tiles: stateTiles(theme) };
   }
   const each = (part) => own.map((state) => state[part]);
   const colors = each(theme.name);
-  return { names: each("name"), texts: each("text"), letters: each("letter"), notes: each("note"), colors,
-    inks: colors.map(inkOn), tiles: own.map((state, i) => patternTile(colors[i], PATTERNS[state.pattern])) };
+  return { names: each("name"), texts: each("text"), letters: each("letter"), notes: each("note"),
+    none: cube.header.unchanged, colors, inks: colors.map(inkOn), tiles: own.map((state, i) => patternTile(colors[i], PATTERNS[state.pattern])) };
 }
 
 /** Tiles of the policies and, last, of "none". */

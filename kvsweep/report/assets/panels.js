@@ -91,7 +91,7 @@ class Panels {
       else this.paintStates(ctx, panel, codes[policy], look);
       paintContour(ctx, panel.layout, segments, true);
       paintAxes(ctx, panel.layout, xDim, yDim, theme);
-      this.describe(panel, policy === null ? shareText(enough, "covered", (code) => code < cube.policies.length)
+      this.describe(panel, policy === null ? `${formatShare(enough.reduce((sum, code) => sum + (code < cube.policies.length), 0), enough.length)} covered`
         : stateShares(codes[policy], look), xDim, yDim);
     }
     return {
@@ -174,14 +174,11 @@ class Panels {
   }
 }
 
-/** Shares of the states worth telling, as "12.5 % pass". */
+/** Shares of the states worth telling, as "12.5 % pass"; of several those there are, `look.none` without any. */
 function stateShares(codes, look) {
-  const told = look.notes.map((note, state) => (note ? shareText(codes, note, (code) => code === state) : ""));
-  return told.filter((text) => text).reverse().join(", ");
-}
-
-function shareText(codes, note, counts) {
-  return `${formatShare(codes.reduce((sum, code) => sum + counts(code), 0), codes.length)} ${note}`;
+  const counts = countCodes(codes, look.notes.length);
+  const told = [...look.notes.keys()].reverse().filter((state) => look.notes[state] && (counts[state] || !look.none));
+  return told.map((state) => `${formatShare(counts[state], codes.length)} ${look.notes[state]}`).join(", ") || look.none;
 }
 
 function clampIndex(index, length) {

@@ -33,7 +33,7 @@ function colorScale(cube, quantity) {
   if (quantity === "time_ratio") {
     const decades = Math.log10(ranges.time_ratio) || 0.01;
     const sizes = niceValues(1, ranges.time_ratio, 3, ranges.time_ratio > 5).filter((v) => v > 1).reverse();
-    return scaleOf((v) => Math.log10(v) / decades / 2 + 0.5, [1, ...sizes.flatMap((v) => [v, 1 / v])], DIVERGING, 1);
+    return scaleOf((v) => Math.log10(v) / decades / 2 + 0.5, [1, ...sizes.flatMap((v) => [v, Number((1 / v).toPrecision(2))])], DIVERGING);
   }
   const [low, high] = ranges[quantity];
   if (low > 0 && high / low > 30) {
