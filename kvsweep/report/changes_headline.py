@@ -70,7 +70,7 @@ def _answer(found: Comparison, names: list[str], most: int) -> str:
     gained = sum(each.fail_to_pass for each in found.policies)
     lost = sum(each.pass_to_fail for each in found.policies)
     if not gained + lost:
-        return f"A and B pass and fail alike at all {points}{_with_any(names)}."
+        return f"A and B pass and fail alike at all {points}{' with every policy' if len(names) > 1 else ''}."
     if gained and lost:
         tail = f" ({row.fail_to_pass:,} gained, {row.pass_to_fail:,} lost)"
     else:
@@ -91,7 +91,8 @@ def _where(ds: xr.Dataset, chosen: NDArray[np.bool_], dims: list[str], what: str
     count = int(chosen.sum())
     if count == 1:
         return f"One point passes {what}{f': at {place}' if place else ''}."
-    return f"The {count:,} points that pass {what} {f'all lie at {place}' if place else 'lie along the whole of every axis'}."
+    spread = f"all lie at {place}" if place else "lie along the whole of every axis"
+    return f"The {count:,} points that pass {what} {spread}."
 
 
 def _leaders(found: Comparison, names: list[str]) -> str:

@@ -90,8 +90,8 @@ def _times(found: Comparison, payload: Payload) -> str:
     rows = []
     for index, row in enumerate(found.policies):
         specs = [payload.header["planes"][f"total_time_{side}.{index}"] for side in "ab"]
-        # Where the times do not depend on an axis, a place along it says nothing.
-        dims = {dim for spec in specs for dim in spec["dims"]}
+        # A place along an axis on which the change does not depend says nothing.
+        dims = {dim for spec in specs for dim in spec["dims"] if row.worst.ratio != row.best.ratio}
         cells = [text for change in (row.worst, row.best) for text in _change(change, dims)]
         rows.append([_policy_name(payload, index), *cells])
     table = _table("The largest and smallest change of each policy’s total time", heads, rows, "summary-table places")

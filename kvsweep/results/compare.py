@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-import yaml
 
 from kvsweep.errors import InputError
 from kvsweep.results.analysis import require_sweep
+from kvsweep.results.files import mapping_attr
 from kvsweep.results.names import NAMES
 from kvsweep.results.slices import grid_dims, value_text
 
@@ -140,8 +140,7 @@ def _differences(a: xr.Dataset, b: xr.Dataset, dims: list[str]) -> list[Differen
     """Return settings that differ, then figures of the machine and model they led to, then origins."""
     sides: list[dict[str, str]] = []
     for ds in (a, b):
-        config = yaml.safe_load(str(ds.attrs.get("kvsweep_config", ""))) or {}
-        texts = {str(name): _text(value) for name, value in config.items()}
+        texts = {str(name): _text(value) for name, value in mapping_attr(ds, "kvsweep_config").items()}
         for name, coord in ds.coords.items():
             if not coord.ndim and name in NAMES and name not in dims and name not in FOLLOWING:
                 texts.setdefault(str(name), value_text(coord.item()))
