@@ -106,6 +106,14 @@ def test_the_headline_is_computed_from_the_data() -> None:
     assert any(f"The {most:,} points that pass only in A" in sentence for sentence in back)
 
 
+def test_what_goes_against_the_headline_is_told_in_it() -> None:
+    first = packed(*without_axes())[1].header["headline"][0]
+    assert first == "B passes 5 more of 5 common points than A with Recompute, while Restore loses 2."
+    both = packed(*overlapping())[1].header["headline"]
+    assert both[0].endswith("with IO-aware policy (11 gained, 24 lost).")
+    assert sum("points that pass only in" in sentence for sentence in both) == 2
+
+
 def test_an_axis_is_put_back_where_both_hold_it_and_told_where_they_differ() -> None:
     dims = {dim["name"]: dim for dim in packed(*without_axes())[1].header["dims"]}
     assert list(dims) == ["hit_ratio", "request_rate"]

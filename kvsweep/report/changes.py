@@ -28,7 +28,7 @@ from kvsweep.results import analysis
 from kvsweep.results.compare import Comparison, PolicyComparison, common_grid
 
 _LOOK = (
-    {"text": "Fails in both", "letter": "F", "note": "", "pattern": "rows", "light": "#aab1bb", "dark": "#596270"},
+    {"text": "Fails in both", "letter": "F", "note": "", "pattern": "dots", "light": "#aab1bb", "dark": "#596270"},
     {"text": "Passes in both", "letter": "P", "note": "", "pattern": "plain", "light": "#dfe9f3", "dark": "#2a3950"},
     {"text": "Pass → fail", "letter": "−", "note": "worse", "pattern": "cross", "light": "#b4490f", "dark": "#e58a3c"},
     {

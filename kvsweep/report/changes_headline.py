@@ -71,14 +71,24 @@ def _answer(found: Comparison, names: list[str], most: int) -> str:
     lost = sum(each.pass_to_fail for each in found.policies)
     if not gained + lost:
         return f"A and B pass and fail alike at all {points}{' with every policy' if len(names) > 1 else ''}."
+    net = _net(row)
     if gained and lost:
-        tail = f" ({row.fail_to_pass:,} gained, {row.pass_to_fail:,} lost)"
+        tail = _against(found, names, most)
     else:
         tail = f"; no point gets {'better' if lost else 'worse'}{_with_any(names)}"
-    net = _net(row)
     if net == 0:
         return f"B passes as many of {points} as A, but not the same ones: {names[most]} trades {row.fail_to_pass:,}."
     return f"B passes {abs(net):,} {'more' if net > 0 else 'fewer'} of {points} than A with {names[most]}{tail}."
+
+
+def _against(found: Comparison, names: list[str], most: int) -> str:
+    """Return what goes against the net change of a policy: its own points, or those of the policy with most."""
+    row = found.policies[most]
+    if row.fail_to_pass and row.pass_to_fail:
+        return f" ({row.fail_to_pass:,} gained, {row.pass_to_fail:,} lost)"
+    state, verb = ("pass_to_fail", "loses") if row.fail_to_pass else ("fail_to_pass", "gains")
+    counts = [int(getattr(each, state)) for each in found.policies]
+    return f", while {names[counts.index(max(counts))]} {verb} {max(counts):,}"
 
 
 def _with_any(names: list[str]) -> str:

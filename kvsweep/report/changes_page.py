@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from html import escape
@@ -122,11 +123,9 @@ def _setting(name: str, text: str | None) -> str:
     if text is None:
         return "not set"
     if unit(name) in provenance.PREFIXED:
-        try:
+        with contextlib.suppress(ValueError):  # of a range, or a number typed with its unit
             return provenance.quantity(float(text), unit(name))
-        except ValueError:  # a range, or a number typed with its unit
-            return text
-    return text
+    return shorten(text, 300)
 
 
 def _one_sided(found: Comparison) -> str:
