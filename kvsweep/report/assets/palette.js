@@ -93,7 +93,8 @@ function stateLook(cube, plane, theme) {
   const each = (part) => own.map((state) => state[part]);
   const colors = each(theme.name);
   return { names: each("name"), texts: each("text"), letters: each("letter"), notes: each("note"),
-    none: cube.header.unchanged, colors, inks: colors.map(inkOn), tiles: own.map((state, i) => patternTile(colors[i], PATTERNS[state.pattern])) };
+    none: cube.header.unchanged, colors, inks: colors.map(inkOn),
+    tiles: own.map((state, i) => patternTile(colors[i], PATTERNS[state.pattern])) };
 }
 
 /** Tiles of the policies and, last, of "none". */

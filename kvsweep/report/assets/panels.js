@@ -91,8 +91,7 @@ class Panels {
       else this.paintStates(ctx, panel, codes[policy], look);
       paintContour(ctx, panel.layout, segments, true);
       paintAxes(ctx, panel.layout, xDim, yDim, theme);
-      this.describe(panel, policy === null ? `${formatShare(enough.reduce((sum, code) => sum + (code < cube.policies.length), 0), enough.length)} covered`
-        : stateShares(codes[policy], look), xDim, yDim);
+      this.describe(panel, policy === null ? coveredShare(enough, cube.policies.length) : stateShares(codes[policy], look), xDim, yDim);
     }
     return {
       look,
@@ -179,6 +178,10 @@ function stateShares(codes, look) {
   const counts = countCodes(codes, look.notes.length);
   const told = [...look.notes.keys()].reverse().filter((state) => look.notes[state] && (counts[state] || !look.none));
   return told.map((state) => `${formatShare(counts[state], codes.length)} ${look.notes[state]}`).join(", ") || look.none;
+}
+
+function coveredShare(codes, none) {
+  return `${formatShare(codes.reduce((sum, code) => sum + (code !== none), 0), codes.length)} covered`;
 }
 
 function clampIndex(index, length) {
