@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
-import os
 import re
 import shutil
 import sys
@@ -13,16 +12,17 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
+import numpy as np
 from numba import njit, types
-from numba.core.errors import NumbaError
 from numba.extending import overload_method
 
+from kvsweep.cache import cache_directory, write_whole
 from kvsweep.costs import placement, restore
 from kvsweep.errors import PolicyError
-from kvsweep.grid import kernels
+from kvsweep.grid import kernels, timing
 from kvsweep.grid.fingerprint import fingerprint
 from kvsweep.policies.context import SIDES, Context
 from kvsweep.policies.registry import Policy
@@ -31,6 +31,9 @@ from kvsweep.policies.registry import Policy
 # kernel's k, times and verdicts would no longer be the scalar path's to the last bit.
 _INLINE: dict[str, Any] = {"forceinline": True, "error_model": "numpy"}
 _KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+KERNELS = "kernels"
+"""Kind of what is cached: compiled kernels."""
 
 _METHODS = (
     "clamp",
@@ -43,73 +46,99 @@ _METHODS = (
 )
 
 
-def cache_directory() -> Path:
-    """Return the folder of compiled kernels: ``KVSWEEP_CACHE_DIR``, else the user's cache directory."""
-    base = os.environ.get("KVSWEEP_CACHE_DIR")
-    if base:
-        return Path(base) / "kernels"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsweep" / "kernels"
-
-
-def is_compiled(policy: Policy) -> bool:
-    """Return whether a kernel of exactly this policy lies in the cache, so that no compilation waits."""
-    return any((cache_directory() / _key(policy) / "__pycache__").glob("*.nbc"))
+def is_compiled(policy: Policy, template: ModuleType = kernels) -> bool:
+    """Return whether the `template` around exactly this policy lies in the cache, so that no compilation waits."""
+    return any((cache_directory(KERNELS) / _key(policy, template) / "__pycache__").glob("*.nbc"))
 
 
 @cache
 def row_kernel() -> Callable[..., None]:
     """Return the compiled `kernels.fill_rows`."""
-    key = fingerprint(kernels.fill_rows, extra=(*_versions(), repr(_KERNEL)))[:32]
+    key = fingerprint(kernels.fill_rows, extra=(*_versions(kernels), repr(_KERNEL)))[:32]
     inlined = {
         function.__name__: njit(**_INLINE)(function)
         for function in (placement.miss_blocks, placement.residency, restore.blended_throughput)
     }
-    module = _module(key, {}, inlined)
+    module = _module(key, kernels, {}, inlined)
     return _compiled(module, "fill_rows")
 
 
-_policy_kernels: dict[str, Callable[..., int]] = {}
+class TimingKernels(NamedTuple):
+    """`timing.decide_one` and `timing.decide_many`, compiled around the decision of one policy."""
+
+    one: Callable[[Context], tuple[float, int]]
+    many: Callable[..., None]
+
+
+_policy_modules: dict[str, ModuleType] = {}
 
 
 def policy_kernel(policy: Policy) -> Callable[..., int]:
     """Return `kernels.evaluate_rows` compiled around the decision of `policy`."""
-    key = _key(policy)
-    if key not in _policy_kernels:
+    return _compiled(_policy_module(policy, kernels), "evaluate_rows")
+
+
+def timing_kernels(policy: Policy) -> TimingKernels:
+    """Return what the overhead harness times of `policy`, compiled; raises PolicyError where Numba refuses."""
+    module = _policy_module(policy, timing)
+    made = TimingKernels(_compiled(module, "decide_one"), _compiled(module, "decide_many"))
+    request = Context._make([1.0] * len(Context._fields))._replace(recomputes=_side(policy))
+    _call(policy, made.one, (request,), request)
+    _call(policy, made.many, (np.ones((len(request), 1)), 1, np.empty(1), np.empty(1, np.int8)), request)
+    return made
+
+
+def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[..., int]:
+    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where Numba refuses."""
+    kernel = policy_kernel(policy)
+    rows, rates, targets, _ = arguments
+    values = rows[:, 0].tolist()
+    first = Context._make([*values[:3], float(rates[0]), float(targets[0]), *values[3:], _side(policy)])
+    _call(policy, kernel, arguments, first)
+    return kernel
+
+
+def _call(policy: Policy, kernel: Callable[..., Any], arguments: tuple[Any, ...], request: Context) -> None:
+    """Call `kernel`, which compiles it for these arguments; raises PolicyError where Numba refuses.
+
+    `request` is one the policy could be asked to decide.
+    """
+    try:
+        kernel(*arguments)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # Numba lets some of its own failures through as they are
+        # What fails as plain Python, too, says why more plainly than Numba can.
+        policy.choose(request)
+        raise PolicyError(
+            f"policy {policy.name} ({policy.origin}): cannot be compiled: {_reason(error, policy)}"
+        ) from error
+
+
+def _policy_module(policy: Policy, template: ModuleType) -> ModuleType:
+    """Return the copy of `template` around the decision of `policy`; the same one for the same decision."""
+    key = _key(policy, template)
+    if key not in _policy_modules:
         _register_context_methods()
         given = {
             "decide": njit(**_INLINE)(indexed(policy, _module_name(key))),
             "RECOMPUTES": _side(policy),
             "N_MODES": len(policy.modes),
         }
-        _policy_kernels[key] = _compiled(_module(key, given, {}), "evaluate_rows")
-    return _policy_kernels[key]
+        _policy_modules[key] = _module(key, template, given, {})
+    return _policy_modules[key]
 
 
-def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[..., int]:
-    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where Numba refuses."""
-    kernel = policy_kernel(policy)
-    try:
-        kernel(*arguments)
-    except NumbaError as error:
-        rows, rates, targets, _ = arguments
-        values = rows[:, 0].tolist()
-        # What fails as plain Python, too, says why more plainly than Numba can.
-        policy.choose(Context._make([*values[:3], float(rates[0]), float(targets[0]), *values[3:], _side(policy)]))
-        raise PolicyError(
-            f"policy {policy.name} ({policy.origin}): cannot be compiled: {_reason(error, policy)}"
-        ) from error
-    return kernel
-
-
-def _reason(error: NumbaError, policy: Policy) -> str:
-    """Return the telling line of a Numba message and the line of the policy's file it is about."""
+def _reason(error: Exception, policy: Policy) -> str:
+    """Return the telling line of Numba's message and the line of the policy's file it is about."""
     lines = [line.strip(" -") for line in str(error).splitlines()]
     boilerplate = ("Failed in nopython", "Resolution failure", "During:", "There are", "Enable logging", "Overload ")
     telling = [line for line in lines if line and not line.startswith((*boilerplate, "File ", ">>>"))]
     name = Path(policy.decide.__code__.co_filename).name
     place = [match[1] for line in lines if (match := re.match(rf'File ".*{re.escape(name)}", line (\d+)', line))]
     where = f" (line {place[-1]})" if place else ""
-    return f"{telling[0][:200] if telling else lines[0]}{where}; allowed: arithmetic on ctx, loops, branches, helpers"
+    said = telling[0][:200] if telling else type(error).__name__
+    return f"{said}{where}; allowed: arithmetic on ctx, loops, branches, helpers"
 
 
 def indexed(policy: Policy, module: str) -> FunctionType:
@@ -150,39 +179,48 @@ def _side(policy: Policy) -> float:
     return float(SIDES.index(policy.recomputes))
 
 
-def _key(policy: Policy) -> str:
-    settings = (*_versions(), repr(_KERNEL), repr(_INLINE), policy.recomputes, repr(policy.modes))
+def _key(policy: Policy, template: ModuleType) -> str:
+    settings = (*_versions(template), repr(_KERNEL), repr(_INLINE), policy.recomputes, repr(policy.modes))
     methods = [getattr(Context, name) for name in _METHODS]
-    return fingerprint(policy.decide, kernels.evaluate_rows, indexed, *methods, extra=settings)[:32]
+    return fingerprint(policy.decide, *_functions(template), indexed, *methods, extra=settings)[:32]
 
 
-def _versions() -> tuple[str, ...]:
-    return (numba.__version__, sys.version, Path(kernels.__file__).read_text(encoding="utf-8"))
+def _functions(template: ModuleType) -> list[FunctionType]:
+    return [value for value in vars(template).values() if isinstance(value, FunctionType)]
+
+
+def _versions(template: ModuleType) -> tuple[str, ...]:
+    return (numba.__version__, sys.version, _source(template).decode())
+
+
+def _source(template: ModuleType) -> bytes:
+    assert template.__file__ is not None
+    return Path(template.__file__).read_bytes()
 
 
 def _module_name(key: str) -> str:
     return f"kvsweep_kernel_{key}"
 
 
-def _module(key: str, before: dict[str, Any], after: dict[str, Any]) -> ModuleType:
-    """Return a copy of `kernels` under a name and a folder of its own, made by its `key`.
+def _module(key: str, template: ModuleType, before: dict[str, Any], after: dict[str, Any]) -> ModuleType:
+    """Return a copy of `template` under a name and a folder of its own, made by its `key`.
 
     Numba files a compiled function beside its source and finds it again by module name, so both carry the key:
     a changed dependency is a new key and cannot meet an old kernel, in this process or another.
     """
     name = _module_name(key)
-    folder = cache_directory() / key
-    source = Path(kernels.__file__).read_bytes()
+    folder = cache_directory(KERNELS) / key
+    source = _source(template)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.py"
         if not path.exists() or path.read_bytes() != source:
-            _write(path, source)
+            write_whole(path, source)
     except OSError:  # read-only home: compile for this process only
         folder = Path(tempfile.mkdtemp(prefix="kvsweep-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         path = folder / f"{name}.py"
-        _write(path, source)
+        write_whole(path, source)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -193,14 +231,12 @@ def _module(key: str, before: dict[str, Any], after: dict[str, Any]) -> ModuleTy
     return module
 
 
-def _write(path: Path, source: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(source)
-    os.replace(file.name, path)
-
-
 def _compiled(module: ModuleType, name: str) -> Callable[..., Any]:
-    return njit(cache=True, **_KERNEL)(vars(module)[name])  # type: ignore[no-any-return]
+    """Return the compiled function `name` of `module`, which holds it from then on."""
+    function = vars(module)[name]
+    if isinstance(function, FunctionType):
+        function = vars(module)[name] = njit(cache=True, **_KERNEL)(function)
+    return function  # type: ignore[no-any-return]
 
 
 @cache

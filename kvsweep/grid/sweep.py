@@ -148,10 +148,11 @@ def _coords(plan: Plan, policies: PolicySet) -> Coords:
         coords[name] = ((name,), text_array(points) if isinstance(points, list) else points)
     for tier, shares in zip(TIERS, plan.fractions().T, strict=True):
         coords[f"{tier}_fraction"] = (("placement",), shares)
-    return coords | _policy_coords(policies) | _deployment_coords(plan) | _miss_coord(plan)
+    return coords | policy_coords(policies) | _deployment_coords(plan) | _miss_coord(plan)
 
 
-def _policy_coords(policies: PolicySet) -> Coords:
+def policy_coords(policies: PolicySet) -> Coords:
+    """Return what describes the policies, each on the dim ``policy``."""
     listed = list(policies.values())
     dim = ("policy",)
     return {
