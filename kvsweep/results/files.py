@@ -120,6 +120,17 @@ def open_dataset(path: str | os.PathLike[str]) -> xr.Dataset:
     return dataset
 
 
+def mapping_attr(dataset: xr.Dataset, name: str) -> dict[str, Any]:
+    """Return an attribute that `to_attrs` wrote as YAML; empty where it is absent or somebody else's text."""
+    import yaml
+
+    try:
+        mapping = yaml.safe_load(str(dataset.attrs.get(name, "")))
+    except yaml.YAMLError:
+        return {}
+    return mapping if isinstance(mapping, dict) else {}
+
+
 def to_attrs(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return `values` as NetCDF attributes: truth as 0/1, None left out, anything nested as YAML text."""
     import yaml

@@ -26,7 +26,7 @@ function fromFragment(fragment, cube) {
   const isDim = (name) => cube.dimIndex(name) >= 0;
   const [x, y] = [parts.get("x"), parts.get("y")];
   if (isDim(x) && isDim(y) && x !== y) Object.assign(state, { x, y });
-  if (Object.hasOwn(VIEWS, parts.get("view") ?? "")) state.view = parts.get("view");
+  if (Object.hasOwn(cube.views, parts.get("view") ?? "")) state.view = parts.get("view");
   if (isDim(parts.get("chart"))) state.chart = parts.get("chart");
   state.at = pointFrom(parts.get("at"), cube) ?? state.at;
   state.pin = pointFrom(parts.get("pin"), cube);
