@@ -49,7 +49,7 @@ def compare(file_a: Path, file_b: Path, output_format: str, report: Path | None,
         if report is not None:
             from kvsweep.report import write_comparison
 
-            write_comparison(a, b, report, names=(str(file_a), str(file_b)), cells_budget=max_points)
+            write_comparison(a, b, report, names=(file_a.name, file_b.name), cells_budget=max_points)
             say(f"wrote {report} ({report.stat().st_size / 1e6:.3g} MB)")
     if output_format == "table":
         _print_configuration(found)

@@ -259,13 +259,15 @@ def describe_policies(ds: xr.Dataset) -> list[dict[str, str]]:
 def describe_dim(ds: xr.Dataset, name: str) -> dict[str, Any]:
     """Return what the viewer needs to know of an axis."""
     axis = ds[name]
-    numeric = axis.dtype.kind in "fiu"
+    # An endless store (disk_capacity inf) has no place on a scale: such an axis is a list of labels.
+    numeric = axis.dtype.kind in "fiu" and bool(np.isfinite(axis.values).all())
+    texts = [f"{value:g}" if axis.dtype.kind in "fiu" else str(value) for value in axis.values]
     return {
         "name": name,
         "label": label(name),
         "unit": unit(name, axis),
         "kind": "number" if numeric else "category",
-        "values": [float(value) if numeric else str(value) for value in axis.values],
+        "values": axis.values.astype(float).tolist() if numeric else texts,
     }
 
 
