@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import os
 import re
@@ -12,12 +13,12 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numba
 from numba import njit, types
-from numba.core.errors import NumbaError
+from numba.core.caching import FunctionCache
 from numba.extending import overload_method
 
 from kvsweep.costs import placement, restore
@@ -25,7 +26,7 @@ from kvsweep.errors import PolicyError
 from kvsweep.grid import kernels
 from kvsweep.grid.fingerprint import fingerprint
 from kvsweep.policies.context import SIDES, Context
-from kvsweep.policies.registry import Policy
+from kvsweep.policies.registry import Policy, reason_of
 
 # Strict IEEE arithmetic: with reassociation or reciprocals allowed the scan runs 1.8 times as fast, and the
 # kernel's k, times and verdicts would no longer be the scalar path's to the last bit.
@@ -48,12 +49,18 @@ def cache_directory() -> Path:
     base = os.environ.get("KVSWEEP_CACHE_DIR")
     if base:
         return Path(base) / "kernels"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsweep" / "kernels"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsweep" / "kernels"
+    except RuntimeError:  # a user without a home: a folder that cannot be made, so that nothing is kept
+        return Path(os.devnull) / "kernels"
 
 
 def is_compiled(policy: Policy) -> bool:
     """Return whether a kernel of exactly this policy lies in the cache, so that no compilation waits."""
-    return any((cache_directory() / _key(policy) / "__pycache__").glob("*.nbc"))
+    try:
+        return any((cache_directory() / _key(policy) / "__pycache__").glob("*.nbc"))
+    except Exception:  # the policy's constants are foreign code, too; compiling it will say what is wrong
+        return False
 
 
 @cache
@@ -86,11 +93,13 @@ def policy_kernel(policy: Policy) -> Callable[..., int]:
 
 
 def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[..., int]:
-    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where Numba refuses."""
-    kernel = policy_kernel(policy)
+    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where that fails."""
     try:
+        kernel = policy_kernel(policy)
         kernel(*arguments)
-    except NumbaError as error:
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:  # Numba refuses in many ways, and foreign code may raise anything
         rows, rates, targets, _ = arguments
         values = rows[:, 0].tolist()
         # What fails as plain Python, too, says why more plainly than Numba can.
@@ -101,9 +110,9 @@ def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[...,
     return kernel
 
 
-def _reason(error: NumbaError, policy: Policy) -> str:
+def _reason(error: BaseException, policy: Policy) -> str:
     """Return the telling line of a Numba message and the line of the policy's file it is about."""
-    lines = [line.strip(" -") for line in str(error).splitlines()]
+    lines = [line.strip(" -") for line in str(error).splitlines()] or [reason_of(error)]
     boilerplate = ("Failed in nopython", "Resolution failure", "During:", "There are", "Enable logging", "Overload ")
     telling = [line for line in lines if line and not line.startswith((*boilerplate, "File ", ">>>"))]
     name = Path(policy.decide.__code__.co_filename).name
@@ -126,7 +135,8 @@ def indexed(policy: Policy, module: str) -> FunctionType:
 def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done: dict[int, Any]) -> FunctionType:
     def index_of(constant: Any) -> Any:
         if isinstance(constant, tuple):
-            return tuple(index_of(item) for item in constant)
+            items = [index_of(item) for item in constant]
+            return type(constant)(*items) if hasattr(constant, "_fields") else tuple(items)
         return modes.index(constant) if isinstance(constant, str) and constant in modes else constant
 
     def compilable(value: Any) -> Any:
@@ -141,7 +151,9 @@ def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done
     code = code.replace(co_consts=tuple(index_of(constant) for constant in code.co_consts))
     space = function.__globals__
     names = {name: compilable(space[name]) for name in code.co_names if name in space}
-    copy = FunctionType(code, {**space, **names}, function.__name__, function.__defaults__, function.__closure__)
+    defaults = tuple(compilable(value) for value in function.__defaults__ or ())
+    closure = tuple(CellType(compilable(cell.cell_contents)) for cell in function.__closure__ or ())
+    copy = FunctionType(code, {**space, **names}, function.__name__, defaults or None, closure or None)
     copy.__module__ = module
     return copy
 
@@ -194,13 +206,40 @@ def _module(key: str, before: dict[str, Any], after: dict[str, Any]) -> ModuleTy
 
 
 def _write(path: Path, source: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(source)
-    os.replace(file.name, path)
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(source)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+class _ForgivingCache(FunctionCache):
+    """Numba's cache of a kernel on disk, where a damaged or full folder costs a compilation and never the run."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the cached kernel, or None where there is none that can be read."""
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception:  # whatever unpickling a damaged file raises
+            with contextlib.suppress(OSError):
+                self.flush()  # type: ignore[no-untyped-call]
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a compiled kernel where the disk lets it."""
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
 
 def _compiled(module: ModuleType, name: str) -> Callable[..., Any]:
-    return njit(cache=True, **_KERNEL)(vars(module)[name])  # type: ignore[no-any-return]
+    kernel = njit(**_KERNEL)(vars(module)[name])
+    # What `cache=True` would set; a cache that was filled and is now read-only has no place for Numba's files.
+    with contextlib.suppress(RuntimeError):
+        kernel._cache = _ForgivingCache(kernel.py_func)  # type: ignore[no-untyped-call]
+    return kernel  # type: ignore[no-any-return]
 
 
 @cache
