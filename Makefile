@@ -8,8 +8,9 @@ OUT := out
 
 demo: $(VENV)/.installed
 	@mkdir -p $(OUT)
-	$(BIN)/kvsweep sweep --stack h200 --p95-seconds 5:60:n100 --request-rate 0.01:0.30:n100 --hit-ratio 0:1:0.01 \
-	    --output $(OUT)/demo.nc --force --summary
+	$(BIN)/kvsweep sweep --stack h200 --total-blocks 200000 --placement auto \
+	    --p95-seconds 5:60:n100 --request-rate 0.002:0.2:n100 --hit-ratio 0:1:0.01 \
+	    --output $(OUT)/demo.nc --report $(OUT)/demo.html --force --summary
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(ARGS)
@@ -17,6 +18,9 @@ test: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.run $(AREAS)
 	$(BIN)/python -m benchmarks.readme
+
+figures: $(VENV)/.installed
+	$(BIN)/python figures/make_gallery.py
 
 check: $(VENV)/.installed-check
 	$(BIN)/ruff check .

@@ -25,7 +25,10 @@ FIXED = ("default_policy", "all_compute")
 
 # Every point misses its SLO when balanced, so that the scan of seven candidates really runs.
 PRESSED = {"stack": "a100_ddr5_nvme", "total_blocks": 50_000, "request_rate": "0.2:2:n100"}
-DEMO = {"stack": "h200", "hit_ratio": "0:1:0.01", "request_rate": "0.01:0.30:n100", "p95_seconds": "5:60:n100"}
+DEMO = {
+    "stack": "h200", "total_blocks": 200_000, "placement": "auto",
+    "hit_ratio": "0:1:0.01", "request_rate": "0.002:0.2:n100", "p95_seconds": "5:60:n100",
+}  # fmt: skip
 
 
 def measure(tiny: bool) -> list[Figure]:

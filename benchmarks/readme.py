@@ -11,9 +11,10 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def table(area: str) -> str:
-    """Return the figures of one area as a Markdown table."""
+    """Return the figures of one area that have a bar as a Markdown table; `results.json` holds them all."""
     host, areas = figures.load()
-    rows = [figures.HEADER, ("---",) * len(figures.HEADER), *(figures.cells(figure) for figure in areas[area])]
+    barred = [figures.cells(figure) for figure in areas[area] if figure.bar]
+    rows = [figures.HEADER, ("---",) * len(figures.HEADER), *barred]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([*lines, "", f"Measured on {host['cpu']}, {host['cores']} cores, Python {host['python']}."])
 

@@ -50,6 +50,32 @@ def test_netcdf_holds_what_python_returns(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.nc"]
 
 
+def test_a_report_is_written_beside_the_file(tmp_path: Path) -> None:
+    page = tmp_path / "sweep.html"
+    result = done("sweep", *SMALL, "--report", page)
+    assert result.stdout == "" and f"wrote {page} (" in result.stderr
+    assert "<!doctype html>" in page.read_text().lower()
+    assert "exists; give another name, or --force" in refused("sweep", *SMALL, "--report", page)
+    done("sweep", *SMALL, "--report", page, "--force")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--report", "x.pdf"), "--report: x.pdf does not end in .html"),
+        (("--report", "x.html", "--reduce", "success_rate"), "--report: a reduction has no points"),
+        (("--report", "no/x.html"), "--report: the folder no does not exist"),
+        (("--report", "x.html", "--hit-ratio", "0:1:n20000"), "grid points"),
+    ],
+)
+def test_a_report_that_cannot_be_made_is_refused_first(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refused("sweep", *SMALL, "--request-rate", "0.1:1:n50", *arguments, "--p95-seconds", "1:9:n5")
+    assert not list(tmp_path.iterdir())
+
+
 def test_csv_has_a_row_for_each_policy_and_point(tmp_path: Path) -> None:
     file = tmp_path / "sweep.csv"
     done("sweep", *SMALL, "--dtype", "f8", "--output", file)

@@ -16,6 +16,7 @@ import pytest
 from test_policies_registry import SOURCE, written
 
 import kvsweep
+from kvsweep.cache import cache_directory
 from kvsweep.catalog.load import load
 from kvsweep.costs.deployment import deploy
 from kvsweep.costs.inputs import HARDWARE_FIELDS, MODEL_FIELDS
@@ -309,4 +310,4 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", refuse)
     with pytest.raises(OSError):
-        jit.cache_directory().mkdir(parents=True)
+        cache_directory("kernels").mkdir(parents=True)

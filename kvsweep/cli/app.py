@@ -17,7 +17,7 @@ import click
 import kvsweep
 from kvsweep.errors import InputError, ResultError, unknown_name
 
-COMMANDS = ("catalog", "simulate", "sweep", "figures", "compare", "roofline")
+COMMANDS = ("catalog", "simulate", "sweep", "report", "figures", "compare", "roofline", "trace")
 """Subcommands; each is the click command of its own name in the module of its own name."""
 
 INTERRUPTED = 130

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 @click.option("--threads", type=int, metavar="N", show_default="all cores", help="Cores to use.")
 @click.option("--summary", is_flag=True, help="Print success rates even with --output; without it they always are.")
 @click.option("--dry-run", is_flag=True, help="Check everything, print size, memory and time, and write nothing.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write an interactive report, too."
+)
 @output_options((".nc", ".csv"), "the result")
 def sweep(study: Path | None, **options: Any) -> None:
     """Evaluate every policy over the product of the given axes.
@@ -44,7 +47,8 @@ def sweep(study: Path | None, **options: Any) -> None:
     STUDY.yaml holds the same settings by their names with underscores; options override it. A saved result carries
     its study in the attribute kvsweep_config.
     """
-    show = _Show(*(options.pop(name) for name in ("output", "force", "output_format", "quiet", "summary", "dry_run")))
+    names = ("output", "report", "force", "output_format", "quiet", "summary", "dry_run")
+    show = _Show(*(options.pop(name) for name in names))
     given = given_options(options)
     source = click.get_current_context().get_parameter_source("policy_files")
     of_environment = source is click.core.ParameterSource.ENVIRONMENT
@@ -61,6 +65,7 @@ class _Show:
     """Where results go and what is said on the way."""
 
     output: Path | None
+    report: Path | None
     force: bool
     form: str | None
     quiet: bool
@@ -106,6 +111,8 @@ def _check_output(task: _Task, show: _Show) -> None:
     from kvsweep.results.files import check_writable
     from kvsweep.results.table import MAX_ROWS
 
+    if show.report is not None:
+        _check_report(task, show.report, show.force)
     if show.output is None:
         return
     check_writable(show.output, show.force)
@@ -114,6 +121,18 @@ def _check_output(task: _Task, show: _Show) -> None:
         raise InputError(
             f"--output: {show.output} would have {rows} rows; allowed: {MAX_ROWS} rows of CSV, a .nc file, or --force"
         )
+
+
+def _check_report(task: _Task, path: Path, force: bool) -> None:
+    from kvsweep.report.payload import DEFAULT_BUDGET, check_budget
+    from kvsweep.results.files import check_writable
+
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--report: {path} does not end in .html; allowed: .html, .htm")
+    if task.reduction is not None:
+        raise InputError("--report: a reduction has no points to show; allowed: --report without --reduce")
+    check_writable(path, force, "--report")
+    check_budget({name: len(points) for name, points in task.plan.axes.items()}, DEFAULT_BUDGET)
 
 
 def _run(task: _Task, show: _Show) -> None:
@@ -137,7 +156,12 @@ def _run(task: _Task, show: _Show) -> None:
     if show.output is not None:
         _save(ds, task.plan, show.output)
         show.note(f"wrote {show.output} ({show.output.stat().st_size / 1e6:.3g} MB)")
-    if show.summary or show.output is None or show.form is not None:
+    if show.report is not None:
+        from kvsweep.report import write_report
+
+        write_report(ds, show.report)
+        show.note(f"wrote {show.report} ({show.report.stat().st_size / 1e6:.3g} MB)")
+    if show.summary or (show.output is None and show.report is None) or show.form is not None:
         print_summary(ds, task.plan, show.form or "table")
 
 

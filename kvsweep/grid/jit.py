@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
-import os
 import re
 import shutil
 import sys
@@ -21,6 +20,7 @@ from numba import njit, types
 from numba.core.caching import FunctionCache
 from numba.extending import overload_method
 
+from kvsweep.cache import cache_directory, write_whole
 from kvsweep.costs import placement, restore
 from kvsweep.errors import PolicyError
 from kvsweep.grid import kernels
@@ -33,6 +33,9 @@ from kvsweep.policies.registry import Policy, reason_of
 _INLINE: dict[str, Any] = {"forceinline": True, "error_model": "numpy"}
 _KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
+KERNELS = "kernels"
+"""Kind of what is cached: compiled kernels."""
+
 _METHODS = (
     "clamp",
     "restore_seconds",
@@ -44,21 +47,10 @@ _METHODS = (
 )
 
 
-def cache_directory() -> Path:
-    """Return the folder of compiled kernels: ``KVSWEEP_CACHE_DIR``, else the user's cache directory."""
-    base = os.environ.get("KVSWEEP_CACHE_DIR")
-    if base:
-        return Path(base) / "kernels"
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsweep" / "kernels"
-    except RuntimeError:  # a user without a home: a folder that cannot be made, so that nothing is kept
-        return Path(os.devnull) / "kernels"
-
-
 def is_compiled(policy: Policy) -> bool:
     """Return whether a kernel of exactly this policy lies in the cache, so that no compilation waits."""
     try:
-        return any((cache_directory() / _key(policy) / "__pycache__").glob("*.nbc"))
+        return any((cache_directory(KERNELS) / _key(policy) / "__pycache__").glob("*.nbc"))
     except Exception:  # the policy's constants are foreign code, too; compiling it will say what is wrong
         return False
 
@@ -183,18 +175,18 @@ def _module(key: str, before: dict[str, Any], after: dict[str, Any]) -> ModuleTy
     a changed dependency is a new key and cannot meet an old kernel, in this process or another.
     """
     name = _module_name(key)
-    folder = cache_directory() / key
+    folder = cache_directory(KERNELS) / key
     source = Path(kernels.__file__).read_bytes()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.py"
         if not path.exists() or path.read_bytes() != source:
-            _write(path, source)
+            write_whole(path, source)
     except OSError:  # read-only home: compile for this process only
         folder = Path(tempfile.mkdtemp(prefix="kvsweep-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         path = folder / f"{name}.py"
-        _write(path, source)
+        write_whole(path, source)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -203,17 +195,6 @@ def _module(key: str, before: dict[str, Any], after: dict[str, Any]) -> ModuleTy
     spec.loader.exec_module(module)
     vars(module).update(after)
     return module
-
-
-def _write(path: Path, source: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(source)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 class _ForgivingCache(FunctionCache):

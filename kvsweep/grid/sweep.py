@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvsweep.costs.deployment import Deployment
+from kvsweep.costs.inputs import PART_FIELDS
 from kvsweep.costs.placement import TIERS, hit_percent
 from kvsweep.errors import InputError, shown
 from kvsweep.grid.evaluate import Announce, Progress, deciding, evaluate_grid
@@ -125,8 +126,21 @@ def _attrs(plan: Plan, problems: Sequence[str], kind: str) -> dict[str, Any]:
         "kvsweep_kind": kind,
         "kvsweep_config": dict(plan.config),
         "kvsweep_catalog_sha256": plan.catalog.sha256,
+        "kvsweep_sources": sources(plan),
         "kvsweep_warnings": "\n".join(warnings) or None,
     }
+
+
+def sources(plan: Plan) -> dict[str, str]:
+    """Return where the figures of every catalog entry in use come from, as ``gpu H200: citation (kind)``."""
+    found: dict[str, str] = {}
+    for part, kind in PART_FIELDS.items():
+        entries = plan.catalog.entries(kind)
+        for key in dict.fromkeys(str(getattr(deployment, part)) for deployment in plan.deployments):
+            if key in entries and part != "stack":
+                entry = entries[key]
+                found[f"{part} {key}"] = f"{plan.catalog.sources.get(entry.source, entry.source)} ({entry.kind})"
+    return found
 
 
 def _coords(plan: Plan, policies: PolicySet, kept: Collection[str]) -> Coords:

@@ -1,1 +1,15 @@
 """What people look at: reports and figures made from results and costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["write_report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "write_report":  # importing the package stays free of numpy and xarray
+        from kvsweep.report.page import write_report
+
+        return write_report
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ from kvsweep.results.analysis import require_sweep
 from kvsweep.results.names import NAMES
 from kvsweep.results.slices import grid_dims, value_text
 
-FOLLOWING = frozenset({"vram_fraction", "dram_fraction", "disk_fraction", "miss_blocks"})
+FOLLOWING = frozenset({"vram_fraction", "dram_fraction", "disk_fraction", "miss_blocks", "storage_throughput"})
 """Coordinates that only restate another setting."""
 
 
@@ -89,7 +89,7 @@ def compare(a: xr.Dataset, b: xr.Dataset) -> Comparison:
     at_a, at_b, axes = _common_grid(a, b)
     dims = [axis.dim for axis in axes]
     return Comparison(
-        differences=tuple(_differences(a, b, dims)),
+        differences=tuple(_differences(at_a, at_b, dims)),
         axes=tuple(axes),
         points=int(np.prod([axis.n_common for axis in axes], dtype=np.int64)),
         policies=tuple(_policy(at_a.sel(policy=name), at_b.sel(policy=name), name, dims) for name in common),
@@ -134,14 +134,15 @@ def _span(points: Any) -> str:
 
 
 def _differences(a: xr.Dataset, b: xr.Dataset, dims: list[str]) -> list[Difference]:
-    """Return settings that differ, then figures of the machine and model they led to, then origins."""
+    """Return settings that differ, then figures of the machine and model on the common grid, then origins."""
     sides: list[dict[str, str]] = []
     for ds in (a, b):
         config = yaml.safe_load(str(ds.attrs.get("kvsweep_config", ""))) or {}
         texts = {str(name): _text(value) for name, value in config.items()}
         for name, coord in ds.coords.items():
-            if not coord.ndim and name in NAMES and name not in dims and name not in FOLLOWING:
-                texts.setdefault(str(name), value_text(coord.item()))
+            known = name in NAMES and name not in dims and name not in FOLLOWING
+            if known and set(coord.dims) <= set(dims):
+                texts.setdefault(str(name), _span(np.unique(coord.values)))
         texts |= {name: str(ds.attrs[name]) for name in ("source", "kvsweep_catalog_sha256") if name in ds.attrs}
         sides.append(texts)
     names = dict.fromkeys([*sides[0], *sides[1]])

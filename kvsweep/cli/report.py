@@ -1,0 +1,38 @@
+"""``kvsweep report``: a sweep file as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kvsweep.cli.options import say
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("sweep", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.  [default: SWEEP.html]")
+@click.option("--force", is_flag=True, help="Overwrite the output.")
+@click.option(
+    "--max-points",
+    type=click.IntRange(min=1),
+    default=4_000_000,
+    show_default=True,
+    help="Most grid points the page may hold, policies not counted.",
+)
+def report(sweep: Path, output: Path | None, force: bool, max_points: int) -> None:
+    """Write an interactive report of SWEEP, a NetCDF file made by 'kvsweep sweep'.
+
+    The page is one file that works offline: maps of every policy over any two axes, success rates, read-outs.
+    """
+    from kvsweep.errors import InputError
+    from kvsweep.report import write_report
+    from kvsweep.results.files import check_writable, open_dataset
+
+    path = output or sweep.with_suffix(".html")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--output: {path} does not end in .html; allowed: .html, .htm")
+    check_writable(path, force)
+    with open_dataset(sweep) as dataset:
+        write_report(dataset, path, cells_budget=max_points)
+    say(f"wrote {path} ({path.stat().st_size / 1e6:.3g} MB)")

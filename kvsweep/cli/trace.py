@@ -1,0 +1,365 @@
+"""``kvsweep trace``: make, read, change and measure traces of requests."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kvsweep.cli.options import given_options, output_options, say
+from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.errors import InputError, shown
+from kvsweep.units import parse_quantity
+
+if TYPE_CHECKING:
+    from kvsweep.trace.model import Trace
+    from kvsweep.trace.stats import TraceStats
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+READ_FORMATS = ("kvsweep", "agent", "ragpulse", "bailian", "tokens", "bench", "table", "mooncake")
+WRITE_FORMATS = ("kvsweep", "mooncake", "table")
+PRESETS = ("qa", "coding", "uniform")
+SUFFIXES = (".jsonl", ".csv", ".jsonl.gz", ".csv.gz")
+MAX_BLOCK_SIZE = 65_536
+FORMATS_HELP = """
+\b
+Formats (--from; found by itself if not given):
+  kvsweep   kvsweep's own JSON lines, which hold all a trace has
+  mooncake  timestamp [ms], input_length, output_length, hash_ids; AIPerf's session_id and delay
+  agent     agent sessions, one a line, with think times (weka layout)
+  ragpulse  requests that name their parts by id
+  bailian   Qwen-Bailian chats with parents
+  tokens    token ids, hashed into blocks
+  bench     results of vllm bench serve --save-detailed, AIPerf profile_export.jsonl, LLMServingSim runs
+  table     CSV of lengths and times: Azure, splitwise, BurstGPT
+Files may be packed by gzip; .zst and parquet need: pip install 'kvsweep[data]'.
+"""
+
+
+@click.group("trace", context_settings={"help_option_names": ["-h", "--help"]})
+def trace() -> None:
+    """Make, convert, sample and measure traces of requests.
+
+    A trace says when requests arrive, how long prompts and answers are, and which KV blocks prompts share.
+    """
+
+
+def _quantity(unit: str, low: float = 0.0) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    """Return the callback that reads a number in `unit` greater than `low`."""
+
+    def callback(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+        if text is None:
+            return None
+        number = parse_quantity(text, unit, param.opts[0])
+        if not (low < number < 1e12):
+            raise InputError(f"{param.opts[0]}: {shown(text)} is out of range; allowed: more than {low:g}, below 1e12")
+        return number
+
+    return callback
+
+
+def _decorated(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all chance.")
+_block_option = click.option(
+    "--block-size", type=click.IntRange(1, MAX_BLOCK_SIZE), metavar="TOKENS",
+    help="Size of the KV blocks: token ids are hashed into blocks of this size (16 by default), given ids are divided "
+    "or put together.",
+)  # fmt: skip
+_read_options = _decorated(
+    (
+        click.argument("file", type=click.Path(path_type=Path), metavar="FILE"),
+        click.option("--from", "read_as", type=click.Choice(READ_FORMATS), help="Format of FILE."),
+        _block_option,
+        click.option(
+            "--session-rate",
+            metavar="NUMBER",
+            callback=_quantity("1/s"),
+            show_default="1/min",
+            help="Rate at which sessions start (Poisson) in files that do not say when (agent) [1/s].",
+        ),
+        _seed_option,
+    )  # fmt: skip
+)
+_write_options = _decorated(
+    (
+        click.option(
+            "--output",
+            "-o",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            callback=lambda _, __, p: _suffixed(p),
+            help=f"Write the trace to FILE ({', '.join(SUFFIXES)}) instead of stdout.",
+        ),
+        click.option("--force", is_flag=True, help="Overwrite FILE."),
+        click.option("--quiet", "-q", is_flag=True, help="Print no notes on stderr."),
+    )  # fmt: skip
+)
+
+
+@trace.command("generate")
+@click.option("--preset", type=click.Choice(PRESETS), required=True,
+              help="qa: questions to shared documents; coding: agent sessions with growing contexts and pauses; "
+              "uniform: requests that share nothing.")  # fmt: skip
+@click.option("--sessions", type=click.IntRange(1, 10**6), default=100, show_default=True,
+              help="Documents (qa), sessions (coding) or requests (uniform).")  # fmt: skip
+@_seed_option
+@click.option("--rate", "request_rate", metavar="NUMBER", callback=_quantity("1/s"), show_default="1, coding 0.25",
+              help="Mean arrival rate of requests; in coding, of session starts times --turns [1/s].")  # fmt: skip
+@click.option("--arrivals", type=click.Choice(("poisson", "fixed")), default="poisson", show_default=True,
+              help="Requests (qa, uniform) or session starts (coding) at random times or evenly spaced.")  # fmt: skip
+@click.option("--input-tokens", metavar="TOKENS", callback=_quantity("token"), show_default="5000, 24000, 2000",
+              help="Mean length of a document (qa), a first prompt (coding), a prompt (uniform).")  # fmt: skip
+@click.option("--output-tokens", metavar="TOKENS", callback=_quantity("token"), show_default="128, 425, 256",
+              help="Mean length of an answer.")  # fmt: skip
+@click.option("--turns", metavar="NUMBER", callback=_quantity("1"), show_default="qa 5, coding 40",
+              help="Mean questions to a document, or turns in a session.")  # fmt: skip
+@click.option("--think", "think_seconds", metavar="NUMBER", callback=_quantity("s"), show_default="coding 60",
+              help="Mean pause before the next turn of a session [s].")  # fmt: skip
+@click.option("--block-size", type=click.IntRange(1, MAX_BLOCK_SIZE), metavar="TOKENS", show_default="64",
+              help="Size of the KV blocks.")  # fmt: skip
+@_write_options
+def generate(
+    preset: str, sessions: int, seed: int, output: Path | None, force: bool, quiet: bool, **changes: Any
+) -> None:
+    """Make a trace up; the same options and seed give the same bytes."""
+    from kvsweep.trace.generate import generate as generated
+
+    changes = given_options(changes)
+    useless = {"uniform": ("turns", "think_seconds"), "qa": ("think_seconds",), "coding": ()}[preset]
+    for name in set(useless) & set(changes):
+        raise InputError(f"--{name.removesuffix('_seconds')}: preset {preset} has none; allowed: with another preset")
+    for name in ("input_tokens", "output_tokens"):
+        if changes.get(name, 1) > 10**7:
+            raise InputError(f"--{name.replace('_', '-')}: {changes[name]:g} tokens; allowed: at most 1e7")
+    _check_output(output, force)
+    _write(generated(preset, sessions, seed, **changes), output, "kvsweep", quiet)
+
+
+@trace.command("convert", epilog=FORMATS_HELP)
+@_read_options
+@click.option("--to", "write_as", type=click.Choice(WRITE_FORMATS), show_default="kvsweep; table for .csv",
+              help="Format of the result.")  # fmt: skip
+@click.option("--rate", metavar="NUMBER", callback=_quantity("1/s"),
+              help="Scale the times between arrivals so that requests arrive at this mean rate [1/s].")  # fmt: skip
+@click.option("--time-scale", metavar="NUMBER", callback=_quantity("1"),
+              help="Make all times between arrivals this many times as long.")  # fmt: skip
+@click.option("--spread", metavar="auto|NUMBER",
+              help="Spread arrivals rounded to a grid over the step found (auto) or this many [s].")  # fmt: skip
+@_write_options
+def convert(
+    output: Path | None, force: bool, quiet: bool, write_as: str | None, spread: str | None, **options: Any
+) -> None:
+    """Read FILE in any format and write it in another, with changed times or block size."""
+    from kvsweep.trace import convert as change
+
+    rate, factor = options.pop("rate"), options.pop("time_scale")
+    if rate is not None and factor is not None:
+        raise InputError("--rate: given together with --time-scale; allowed: one of them")
+    _check_output(output, force)
+    is_table = output is not None and ".csv" in output.suffixes[-2:]
+    found = _read(**options, quiet=quiet, hint=spread is None)
+    if spread is not None:
+        found = change.spread(found, _step(spread, found), options["seed"])
+    if rate is not None:
+        found = change.scale_to_rate(found, rate)
+    elif factor is not None:
+        found = change.scale_time(found, factor)
+    _write(found, output, write_as or ("table" if is_table else "kvsweep"), quiet)
+
+
+@trace.command("sample", epilog=FORMATS_HELP)
+@_read_options
+@click.option("--share", metavar="RATIO", callback=_quantity("1"),
+              help="Keep about this share of the document groups or sessions, whole, chosen by hash.")  # fmt: skip
+@click.option("--interquartile", is_flag=True,
+              help="Keep the sessions whose number of turns lies within the quartiles of all sessions.")  # fmt: skip
+@_write_options
+def sample(
+    output: Path | None, force: bool, quiet: bool, share: float | None, interquartile: bool, **options: Any
+) -> None:
+    """Keep part of FILE so that reuse stays: whole document groups and sessions."""
+    from kvsweep.trace.sample import hashed_sample, interquartile_sample
+
+    if share is None and not interquartile:
+        raise InputError("--share: missing; allowed: --share RATIO, --interquartile, or both")
+    if share is not None and share > 1:
+        raise InputError(f"--share: {share:g} is out of range; allowed: more than 0, at most 1")
+    _check_output(output, force)
+    found = _read(**options, quiet=quiet)
+    if interquartile:
+        found = interquartile_sample(found)
+    if share is not None:
+        found = hashed_sample(found, share, options["seed"])
+    _write(found, output, "kvsweep", quiet)
+
+
+@trace.command("stats", epilog=FORMATS_HELP)
+@_read_options
+@click.option("--lru", "capacities", metavar="BLOCKS", default="1000,5000,10000,20000,50000,100000",
+              show_default=True, help="Sizes of LRU caches, in blocks of the trace.")  # fmt: skip
+@output_options((".json", ".csv"), "the figures")
+def stats(
+    capacities: str, output: Path | None, force: bool, output_format: str | None, quiet: bool, **options: Any
+) -> None:
+    """Show lengths, arrivals, and how much of FILE caches of several sizes would hit."""
+    from kvsweep.trace.stats import trace_stats
+
+    sizes = _capacities(capacities)
+    _check_output(output, force)
+    found = trace_stats(_read(**options, quiet=quiet), sizes)
+    if output is not None:
+        from kvsweep.results.files import replacing
+
+        with replacing(output) as temporary:
+            text = to_json(found) if output.suffix == ".json" else to_csv([found])
+            temporary.write_text(text + "\n", encoding="utf-8")
+        if not quiet:
+            say(f"wrote {output}")
+    if output_format in ("json", "csv"):
+        click.echo(to_json(found) if output_format == "json" else to_csv([found]))
+    else:
+        _print_stats(found)
+
+
+def _read(
+    file: Path, read_as: str | None, block_size: int | None, session_rate: float | None, seed: int,
+    quiet: bool, hint: bool = True,
+) -> Trace:  # fmt: skip
+    """Return the trace in `file` with blocks of `block_size`, and say what was dropped and assumed."""
+    from kvsweep.trace.convert import change_block_size, grid_seconds
+    from kvsweep.trace.read import ReadOptions, read_trace
+
+    given = {"block_size": block_size, "session_rate": session_rate}
+    options = ReadOptions(seed=seed, **given_options(given))
+    found = read_trace(file, options, format=read_as)
+    if not quiet:
+        for note in found.notes:
+            say(f"{file}: {note}")
+        if hint and (step := grid_seconds(found)) is not None:
+            say(
+                f"{file}: arrivals sit on a grid of {step:.4g} s; kvsweep trace convert --spread auto takes them off it"
+            )
+    if block_size is not None:
+        try:
+            found = change_block_size(found, block_size)
+        except InputError as error:
+            raise InputError(f"--block-size: {error}") from error
+    return found
+
+
+def _step(text: str, found: Trace) -> float:
+    from kvsweep.trace.convert import grid_seconds
+
+    if text == "auto":
+        step = grid_seconds(found)
+        if step is None:
+            raise InputError("--spread: the arrivals sit on no grid; allowed: a number of seconds")
+        return step
+    step = parse_quantity(text, "s", "--spread")
+    if not 0 < step < 1e12:
+        raise InputError(f"--spread: {shown(text)} is out of range; allowed: auto, or more than 0 s")
+    return step
+
+
+def _capacities(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < int(part[:19]) < 10**18 for part in parts):
+        raise InputError(f"--lru: {shown(text)}; allowed: whole numbers of blocks from 1 on, as in 1000,5000")
+    return list(dict.fromkeys(int(part) for part in parts))
+
+
+def _suffixed(path: Path | None) -> Path | None:
+    if path is not None and not path.name.endswith(SUFFIXES):
+        raise InputError(f"--output: {path} has no known suffix; allowed: {', '.join(SUFFIXES)}")
+    return path
+
+
+def _check_output(output: Path | None, force: bool) -> None:
+    from kvsweep.results.files import check_writable
+
+    if output is not None:
+        check_writable(output, force)
+
+
+def _write(found: Trace, output: Path | None, form: str, quiet: bool) -> None:
+    """Write a trace in a format to `output`, or to stdout, and say what it is."""
+    from kvsweep.results.files import replacing
+    from kvsweep.trace.write import lines
+
+    text = (f"{line}\n" for line in lines(found, form))
+    if output is None:
+        for line in text:
+            click.echo(line, nl=False)
+    else:
+        with replacing(output) as temporary:
+            _save(text, temporary, packed=output.suffix == ".gz")
+    if not quiet:
+        rate = f", {len(found) / found.duration:.4g} requests/s" if found.duration else ""
+        blocks = f", blocks of {found.block_size} tokens" if found.block_size else ", no block ids"
+        say(
+            f"wrote {output or 'stdout'}: {len(found)} requests over {found.duration:.4g} s{rate}, "
+            f"prompts of {found.input_tokens.mean():.4g} and answers of {found.output_tokens.mean():.4g} tokens{blocks}"
+        )
+
+
+def _save(text: Iterator[str], path: Path, packed: bool) -> None:
+    with path.open("wb") as file:
+        if packed:
+            # No name and no time in the header: the same trace gives the same bytes.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as archive:
+                archive.writelines(line.encode() for line in text)
+        else:
+            file.writelines(line.encode() for line in text)
+
+
+def _figure(name: str) -> Column:
+    """Return the column of a field of a spread, which may be None."""
+    return Column(name, lambda row: getattr(row[1], name, None))
+
+
+def _print_stats(found: TraceStats) -> None:
+    rate = f" ({found.request_rate:.4g} requests/s)" if found.request_rate else ""
+    click.echo(f"Requests   {found.requests} over {found.duration_seconds:.6g} s{rate}")
+    size = found.block_size
+    click.echo(
+        f"KV blocks  {found.distinct_blocks} different ones of {size} tokens" if size else "KV blocks  none known"
+    )
+    if found.sessions or found.groups:
+        click.echo(f"Sessions   {found.sessions}, document groups {found.groups}")
+    click.echo()
+    spreads = {
+        "prompt [token]": found.input_tokens, "answer [token]": found.output_tokens,
+        "between arrivals [s]": found.interarrival_seconds, "until a block is reused [s]": found.reuse_seconds,
+        "other blocks in between": found.reuse_blocks,
+    }  # fmt: skip
+    columns = [_figure(name) for name in ("mean", "p50", "p90", "p99")]
+    print_table(spreads.items(), [Column("", lambda row: row[0]), *columns])
+    if size:
+        click.echo()
+        _print_curve(found, size)
+
+
+def _print_curve(found: TraceStats, block_size: int) -> None:
+    curve: list[tuple[str, float, float | None]] = [
+        (capacity, int(capacity) * block_size, ratio) for capacity, ratio in found.lru_hit_ratio.items()
+    ]
+    curve.append(("infinite", math.inf, found.infinite_hit_ratio))
+    columns = [
+        Column("LRU cache [block]", lambda row: row[0]), Column("[token]", lambda row: row[1]),
+        Column("hit ratio", lambda row: row[2]),
+    ]  # fmt: skip
+    print_table(curve, columns)
+    click.echo("hit ratio: share of all prompt tokens that the cache holds when the request arrives.")

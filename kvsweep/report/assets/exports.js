@@ -1,0 +1,86 @@
+// The view as files and as a table.
+
+const CSV_COLUMNS = ["total_time", "reassigned_hit_blocks", "storage_time", "recompute_time", "gpu_utilization",
+  "storage_utilization", "slo_margin"];
+
+/** CSV of the current slice: one row a cell and policy, every number in full. */
+function sliceCsv(cube, state) {
+  const dims = cube.dims.map((dim) => dim.name);
+  const fixed = Object.keys(cube.header.scalars);
+  const lines = [[...dims, ...fixed, "policy", "verdict", "decision_mode", ...CSV_COLUMNS].map(csvField).join(",")];
+  const [nx, ny] = [state.x, state.y].map((name) => cube.dim(name).values.length);
+  cube.policies.forEach((policy, p) => {
+    const verdicts = cube.codes("verdict", p, state);
+    const mode = cube.planeReader(`decision_mode.${p}`, state);
+    const readers = CSV_COLUMNS.map((quantity) => cube.reader(quantity, p, state));
+    for (let iy = 0; iy < ny; iy++) {
+      for (let ix = 0; ix < nx; ix++) {
+        const point = { ...state.at, [state.x]: ix, [state.y]: iy };
+        const fields = [...cube.dims.map((dim) => dim.values[point[dim.name]]), ...fixed.map((name) => cube.header.scalars[name]),
+          policy.id, VERDICTS[verdicts[iy * nx + ix]].replace(" ", "_"), cube.header.modes[mode(ix, iy)] ?? ""];
+        lines.push([...fields, ...readers.map((read) => read(ix, iy))].map(csvField).join(","));
+      }
+    }
+  });
+  return lines.join("\n") + "\n";
+}
+
+/** Promise of a PNG of all maps with their titles, the point of the sliders and the legend. */
+function viewPng(cube, state, panels, summary, theme) {
+  const scale = 2;
+  const columns = Math.min(3, panels.length);
+  const { width, height } = panels[0].layout;
+  const rows = Math.ceil(panels.length / columns);
+  const canvas = make("canvas", { width: (columns * (width + 16) + 16) * scale, height: (84 + rows * (height + 34) + 16) * scale });
+  const ctx = canvas.getContext("2d");
+  ctx.scale(scale, scale);
+  ctx.fillStyle = theme.page;
+  ctx.fillRect(0, 0, canvas.width, canvas.height);
+  ctx.textBaseline = "alphabetic";
+  const line = (font, color, text, x, y, room) => {
+    ctx.font = font;
+    ctx.fillStyle = color;
+    ctx.fillText(fitText((each) => ctx.measureText(each).width, text, room), x, y);
+  };
+  const full = columns * (width + 16) - 16;
+  line(`600 15px ${FONT}`, theme.text, `${VIEWS[state.view].label} · ${cube.header.headline[0]}`, 16, 26, full);
+  const held = cube.dims.filter((dim) => dim.name !== state.x && dim.name !== state.y);
+  line(TICK_FONT, theme.muted, held.map((dim) => `${dim.label} ${dimValue(dim, state.at[dim.name])}`).join(" · "), 16, 46, full);
+  line(TICK_FONT, theme.muted, legendLine(summary), 16, 66, full);
+  panels.forEach((panel, i) => {
+    const x = 16 + (i % columns) * (width + 16);
+    const y = 92 + Math.floor(i / columns) * (height + 34);
+    line(`600 13px ${FONT}`, theme.text, `${panel.title} (${panel.note.textContent})`, x, y + 4, width);
+    ctx.drawImage(panel.base, x, y + 12, width, height);
+    ctx.drawImage(panel.overlay, x, y + 12, width, height);
+  });
+  return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+}
+
+function legendLine(summary) {
+  if (summary.continuous) {
+    const ticks = [...summary.continuous.ticks].sort((a, b) => a.at - b.at);
+    return `Colours from left to right of the scale: ${ticks.map((tick) => formatTick(tick.value)).join(", ")}`;
+  }
+  return [3, 2, 1, 0].map((state) => `${STATE_LETTERS[state]} ${VERDICTS[state]}`).join(" · ");
+}
+
+const TABLE_CELLS = 20_000;
+
+/** Fills `root` with the current view of one policy as a table, y downwards from its first value. */
+function showViewTable(root, cube, state, policy) {
+  const [xDim, yDim] = [cube.dim(state.x), cube.dim(state.y)];
+  if (xDim.values.length * yDim.values.length > TABLE_CELLS) {
+    root.replaceChildren(make("p", {}, `This view has ${formatCount(xDim.values.length * yDim.values.length)} cells, too many for a table; save the CSV instead.`));
+    return;
+  }
+  const numbers = state.view === "verdict" ? null : cube.reader(state.view, policy, state);
+  const codes = cube.codes("verdict", policy, state);
+  const heads = xDim.values.map((_, i) => make("th", { scope: "col" }, dimValue(xDim, i, 3)));
+  const rows = yDim.values.map((_, iy) =>
+    make("tr", {}, make("th", { scope: "row" }, dimValue(yDim, iy, 3)),
+      ...xDim.values.map((__, ix) => make("td", {}, numbers ? formatNumber(numbers(ix, iy), 3) : STATE_LETTERS[codes[iy * xDim.values.length + ix]]))));
+  const title = `${VIEWS[state.view].label}, ${cube.policies[policy].label}`;
+  root.replaceChildren(make("table", { class: "numbers" }, make("caption", {}, `${title}: ${dimTitle(yDim)} down, ${dimTitle(xDim)} across`),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, `${yDim.label} \\ ${xDim.label}`), ...heads)), make("tbody", {}, ...rows)));
+}

@@ -1,0 +1,89 @@
+// Legend of the maps, with the number of cells in each state.
+
+/** The legend inside `root`: built when what is shown changes, after that only its counts change. */
+class Legend {
+  constructor(root) {
+    Object.assign(this, { root, shown: [] });
+  }
+
+  /** Shows what Panels.paint returned. */
+  show(cube, summary, view, theme) {
+    const shown = [cube, view, theme];
+    if (shown.some((part, i) => part !== this.shown[i])) this.build(cube, summary, view, theme);
+    this.shown = shown;
+    const cells = summary.counts[0].reduce((sum, count) => sum + count, 0);
+    this.caption.textContent = `Cells in this view: ${formatCount(cells)} per policy`;
+    summary.counts.forEach((counts, policy) => counts.forEach((count, state) => {
+      setData(this.counts[policy][state], count, formatCount(count));
+    }));
+    summary.enough.forEach((count, index) => {
+      setData(this.enough[index], count, formatCount(count));
+      this.shares[index].data = formatShare(count, cells);
+    });
+  }
+
+  build(cube, summary, view, theme) {
+    const states = this.stateTable(cube, theme);
+    const note = "Latency only: GPU or storage would be overloaded. Throughput only: the latency target is missed. Fail: both.";
+    const parts = [states, make("p", { class: "note" }, note), this.sufficientTable(cube, theme)];
+    if (summary.continuous) parts.unshift(colorBar(summary.continuous, VIEWS[view]));
+    this.root.replaceChildren(...parts);
+  }
+
+  stateTable(cube, theme) {
+    const tiles = stateTiles(theme);
+    this.counts = cube.policies.map(() => STATE_TEXTS.map(() => make("data")));
+    this.caption = make("caption");
+    const heads = cube.policies.map((policy, i) =>
+      make("th", { scope: "col", title: policy.label, "aria-label": policy.label }, policyMark(i)));
+    const rows = [3, 2, 1, 0].map((state) =>
+      make("tr", { class: "state" },
+        make("th", { scope: "row" }, legendKey(tiles[state], STATE_LETTERS[state], theme.ink[state], STATE_TEXTS[state])),
+        ...this.counts.map((counts, policy) => make("td", { id: `kv-count-${policy}-${state}` }, counts[state]))));
+    return make("table", { class: "legend" }, this.caption,
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "State"), ...heads)),
+      make("tbody", {}, ...rows));
+  }
+
+  sufficientTable(cube, theme) {
+    const tiles = policyTiles(theme, cube.policies);
+    const names = [...cube.policies.map((policy) => policy.label), "None suffices"];
+    this.enough = names.map(() => make("data"));
+    this.shares = names.map(() => document.createTextNode(""));
+    const rows = names.map((name, index) => {
+      const none = index === cube.policies.length;
+      const key = legendKey(tiles[index], none ? "–" : policyMark(index), inkOn(none ? theme.none : policyColor(cube.policies, index)), name);
+      return make("tr", { class: "state" }, make("th", { scope: "row" }, key),
+        make("td", { id: `kv-enough-${index}` }, this.enough[index]), make("td", {}, this.shares[index]));
+    });
+    const heads = ["Policy", "Cells", "Share"].map((text) => make("th", { scope: "col" }, text));
+    return make("table", { class: "legend" },
+      make("caption", {}, "Simplest policy that suffices"),
+      make("thead", { class: "unseen" }, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
+  }
+}
+
+function legendKey(tile, letter, ink, text) {
+  return make("span", { class: "key" }, makeSwatch(tile, letter, ink), make("span", { class: "clip", title: text }, text));
+}
+
+function colorBar(scale, view) {
+  const canvas = make("canvas", { width: 256, height: 14, class: "bar", "aria-hidden": "true" });
+  const ctx = canvas.getContext("2d");
+  const image = ctx.createImageData(256, 14);
+  const pixels = new Uint32Array(image.data.buffer);
+  for (let i = 0; i < pixels.length; i++) pixels[i] = scale.colors[i & 255];
+  ctx.putImageData(image, 0, 0);
+  const labels = make("div", { class: "bar-ticks" });
+  const taken = [];
+  for (const { value, at } of scale.ticks) {
+    if (taken.some((other) => Math.abs(other - at) < 0.14)) continue;
+    taken.push(at);
+    const label = make("span", {}, formatTick(value));
+    label.style.left = `${at * 100}%`;
+    if (at < 0.06 || at > 0.94) label.className = at < 0.5 ? "first" : "last";
+    labels.append(label);
+  }
+  const limit = scale.limit === null ? "" : `; the line marks ${scale.limit === 0 ? "a margin of 0" : "the limit of 1"}`;
+  return make("div", { class: "color-bar" }, make("div", { class: "bar-title" }, view.label + limit), canvas, labels);
+}

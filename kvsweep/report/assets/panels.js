@@ -1,0 +1,177 @@
+// The maps: one for each policy and one of the simplest sufficient policy, with a shared cursor.
+
+const KEY_STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1], PageUp: [0, 10], PageDown: [0, -10] };
+
+/**
+ * Maps inside `root`. `on.cursor(ix, iy)` and `on.pin(ix, iy)` tell what the reader points at; `on.unpin()` what
+ * Escape does.
+ */
+class Panels {
+  constructor(root, on) {
+    this.root = root;
+    this.on = on;
+    this.panels = [];
+    this.repaint = () => {};
+    new ResizeObserver(() => { this.measure(); this.repaint(); }).observe(root);
+  }
+
+  /** Sets up a map for each policy of `cube`, and the one of the simplest sufficient policy. */
+  build(cube) {
+    this.cube = cube;
+    for (const panel of this.panels) panel.figure.remove();
+    const titles = cube.policies.map((policy, i) => `${policyMark(i)} ${policy.label}`);
+    this.panels = [...titles, "Simplest sufficient"].map((title, index) => this.makePanel(title, index));
+    this.root.prepend(...this.panels.map((panel) => panel.figure));
+    this.measure();
+  }
+
+  /** Notes how wide the maps are; asked only when that may change, since asking makes the browser lay out the page. */
+  measure() {
+    for (const panel of this.panels) panel.width = Math.floor(panel.plot.clientWidth);
+  }
+
+  makePanel(title, index) {
+    const base = make("canvas", { "aria-hidden": "true" });
+    const overlay = make("canvas", { "aria-hidden": "true" });
+    const plot = make("div", { class: "plot", tabIndex: 0, role: "application", "aria-roledescription": "map" }, base, overlay);
+    plot.setAttribute("aria-describedby", "kv-keys");
+    const note = make("span", { class: "note" });
+    const name = make("span", { class: "name", title }, title);
+    const figure = make("figure", { class: "panel" }, make("figcaption", {}, name, note), plot);
+    const panel = { figure, plot, base, overlay, note, title, index };
+    plot.addEventListener("pointermove", (event) => this.point(panel, event, this.on.cursor));
+    plot.addEventListener("click", (event) => this.point(panel, event, this.on.pin));
+    plot.addEventListener("keydown", (event) => this.key(event));
+    return panel;
+  }
+
+  point(panel, event, act) {
+    if (!panel.layout) return;
+    const box = panel.base.getBoundingClientRect();
+    const cell = cellAt(panel.layout, event.clientX - box.left, event.clientY - box.top);
+    if (cell) act(...cell);
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { state } = this;
+    const step = KEY_STEPS[event.key];
+    const [ix, iy] = [state.at[state.x], state.at[state.y]];
+    const [nx, ny] = [state.x, state.y].map((name) => this.cube.dim(name).values.length);
+    if (step) {
+      const far = event.shiftKey ? 10 : 1;
+      this.on.cursor(clampIndex(ix + step[0] * far, nx), clampIndex(iy + step[1] * far, ny));
+    } else if (event.key === "Home") this.on.cursor(0, iy);
+    else if (event.key === "End") this.on.cursor(nx - 1, iy);
+    else if (event.key === "Enter" || event.key === " ") this.on.pin(ix, iy);
+    else if (event.key === "Escape") this.on.unpin();
+    else return;
+    event.preventDefault();
+  }
+
+  /** Paints every map for `state`; returns what the legend needs: counts by policy and of sufficiency. */
+  paint(state, theme) {
+    this.state = state;
+    const { cube } = this;
+    const [xDim, yDim] = [cube.dim(state.x), cube.dim(state.y)];
+    const verdicts = cube.policies.map((_, policy) => cube.codes("verdict", policy, state));
+    const enough = cube.sufficient(state, verdicts);
+    const continuous = state.view === "verdict" ? null : colorScale(cube, state.view);
+    const field = state.breakEven && this.ready ? breakEvenField(cube, state) : null;
+    const segments = field ? zeroContour(field, xDim.values.length, yDim.values.length) : [];
+    for (const panel of this.panels) {
+      const policy = panel.index < cube.policies.length ? panel.index : null;
+      const ctx = this.prepare(panel, xDim, yDim);
+      if (!ctx) continue;
+      if (policy === null) this.paintSufficient(ctx, panel, enough, theme);
+      else if (continuous) this.paintValues(ctx, panel, cube.slice(state.view, policy, state), continuous);
+      else this.paintStates(ctx, panel, verdicts[policy], theme);
+      paintContour(ctx, panel.layout, segments, true);
+      paintAxes(ctx, panel.layout, xDim, yDim, theme);
+      this.describe(panel, policy === null ? enough : verdicts[policy], policy, xDim, yDim);
+    }
+    return {
+      counts: verdicts.map((codes) => countCodes(codes, 4)),
+      enough: countCodes(enough, cube.policies.length + 1),
+      continuous,
+      field,
+      crosses: segments.length > 0,
+    };
+  }
+
+  prepare(panel, xDim, yDim) {
+    const { width } = panel;
+    if (!width) return null;
+    const height = Math.round(Math.min(340, Math.max(220, width * 0.74)));
+    const ratio = Math.min(3, devicePixelRatio || 1);
+    for (const canvas of [panel.base, panel.overlay]) {
+      const size = [Math.round(width * ratio), Math.round(height * ratio)];
+      if (canvas.width !== size[0] || canvas.height !== size[1]) {
+        [canvas.width, canvas.height] = size;
+        canvas.style.width = `${width}px`;
+        canvas.style.height = `${height}px`;
+        panel.plot.style.height = `${height}px`;
+      }
+    }
+    const ctx = panel.base.getContext("2d");
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ctx.clearRect(0, 0, width, height);
+    const key = [width, height, xDim, yDim];
+    if (key.some((part, i) => part !== panel.key?.[i])) panel.layout = plotLayout(ctx, width, height, xDim, yDim);
+    panel.key = key;
+    return ctx;
+  }
+
+  paintStates(ctx, panel, codes, theme) {
+    paintCells(ctx, panel.layout, codes, stateTiles(theme), null);
+    paintLetters(ctx, panel.layout, codes, STATE_LETTERS, theme.states, theme.ink);
+  }
+
+  paintSufficient(ctx, panel, codes, theme) {
+    const { policies } = this.cube;
+    const colors = [...policies.map((_, i) => policyColor(policies, i)), theme.none];
+    paintCells(ctx, panel.layout, codes, policyTiles(theme, policies), null);
+    paintLetters(ctx, panel.layout, codes, [...policies.map((_, i) => policyMark(i)), "–"], colors, colors.map(inkOn));
+  }
+
+  paintValues(ctx, panel, values, scale) {
+    const { layout } = panel;
+    paintCells(ctx, layout, Uint8Array.from(values, scale.code), null, scale.colors);
+    if (scale.limit === null) return;
+    const field = values.map((value) => Math.max(-1e6, Math.min(1e6, value - scale.limit)));
+    paintContour(ctx, layout, zeroContour(field, layout.nx, layout.ny), false);
+  }
+
+  describe(panel, codes, policy, xDim, yDim) {
+    const { cube } = this;
+    const counts = countCodes(codes, policy === null ? cube.policies.length + 1 : 4);
+    const passes = policy === null ? codes.length - counts.at(-1) : counts[PASS];
+    panel.note.textContent = `${formatShare(passes, codes.length)} ${policy === null ? "covered" : "pass"}`;
+    const where = `${dimTitle(xDim)} across, ${dimTitle(yDim)} up`;
+    panel.plot.setAttribute("aria-label", `${panel.title}: ${panel.note.textContent} in this view. ${where}.`);
+  }
+
+  /** Paints cursor and pin only. */
+  paintOverlay(state) {
+    this.state = state;
+    const paper = matchMedia("print").matches;
+    for (const panel of this.panels) {
+      if (!panel.layout) continue;
+      // On paper the overlay would hide the map below it, so both go on one canvas.
+      const ctx = (paper ? panel.base : panel.overlay).getContext("2d");
+      const ratio = panel.overlay.width / panel.layout.width;
+      ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+      if (!paper) ctx.clearRect(0, 0, panel.layout.width, panel.layout.height);
+      if (state.pin) {
+        const others = this.cube.dims.filter((dim) => dim.name !== state.x && dim.name !== state.y);
+        const shown = others.every((dim) => state.pin[dim.name] === state.at[dim.name]);
+        paintPin(ctx, panel.layout, state.pin[state.x], state.pin[state.y], shown);
+      }
+      paintCursor(ctx, panel.layout, state.at[state.x], state.at[state.y]);
+    }
+  }
+}
+
+function clampIndex(index, length) {
+  return Math.max(0, Math.min(length - 1, index));
+}

@@ -1,0 +1,75 @@
+"""Words and units a reader sees for the names in a Dataset."""
+
+from __future__ import annotations
+
+import xarray as xr
+
+from kvsweep.results.names import NAMES
+
+_SHORT = {
+    "request_rate": "Request rate",
+    "p95_seconds": "Latency target",
+    "hit_ratio": "Hit ratio",
+    "miss_blocks": "Missing blocks",
+    "total_blocks": "Blocks per request",
+    "placement": "Placement",
+    "stack": "Stack",
+    "gpu": "GPU",
+    "dram": "DRAM",
+    "disk": "Disk",
+    "link": "Link",
+    "model": "Model",
+    "gpu_count": "GPUs",
+    "dram_count": "DRAM modules",
+    "peak_flops": "Peak compute per GPU",
+    "hbm_bandwidth": "HBM bandwidth per GPU",
+    "hbm_capacity": "HBM capacity per GPU",
+    "dram_bandwidth": "DRAM bandwidth",
+    "dram_capacity": "DRAM module capacity",
+    "disk_bandwidth": "Disk bandwidth",
+    "disk_capacity": "Disk capacity",
+    "link_bandwidth": "Link bandwidth",
+    "model_params": "Model parameters",
+    "tokens_per_block": "Tokens per block",
+    "bytes_per_block": "Bytes per block",
+    "gpu_eta": "Achieved share of peak compute",
+    "storage_throughput": "Restore rate",
+    "recompute_throughput": "Recompute rate",
+}
+
+_UNITS = {"1": "", "s-1": "1/s", "byte": "B", "byte s-1": "B/s"}
+_OWN_UNITS = {"peak_flops": "FLOP/s", "storage_throughput": "blocks/s", "recompute_throughput": "blocks/s"}
+
+
+def label(name: str) -> str:
+    """Return the short label of an axis or coordinate."""
+    if name in _SHORT:
+        return _SHORT[name]
+    text = NAMES[name].long_name if name in NAMES else name.replace("_", " ")
+    return text[:1].upper() + text[1:]
+
+
+def unit(name: str, array: xr.DataArray | None = None) -> str:
+    """Return the unit as it is printed, empty for counts, shares and texts."""
+    stored = NAMES[name].units if name in NAMES else str(array.attrs.get("units", "")) if array is not None else ""
+    return _OWN_UNITS.get(name, _UNITS.get(stored, stored))
+
+
+def number(value: float) -> str:
+    """Return a number for a sentence: four significant digits, thousands separated by commas."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return "infinite"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.4g}" if 1e-3 <= abs(value) < 1e6 else f"{value:.4g}"
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """Return `text` on one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def listed(words: list[str]) -> str:
+    """Return words as an enumeration: ``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -1,0 +1,192 @@
+"""A payload and the viewer's assets as one HTML page that makes no request."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from kvsweep.report import provenance
+from kvsweep.report.headline import share
+from kvsweep.report.labels import shorten
+from kvsweep.report.payload import DEFAULT_BUDGET, Payload, pack
+from kvsweep.results.analysis import VERDICTS
+from kvsweep.results.files import replacing
+
+SCRIPTS = (
+    "format.js", "scale.js", "cube.js", "palette.js", "views.js", "paint.js", "dom.js", "state.js", "panels.js",
+    "legend.js", "readout.js", "chart.js", "exports.js", "controls.js", "viewer.js",
+)  # fmt: skip
+"""The viewer, in the order it is put together; a page adds a source of data and starts it."""
+
+EMBEDDED = ("source.js", "embedded.js")
+
+_STATES = ("Fail", "Throughput only", "Latency only", "Pass")
+
+
+def write_report(
+    ds: xr.Dataset,
+    path: str | os.PathLike[str],
+    *,
+    cells_budget: int = DEFAULT_BUDGET,
+) -> None:
+    """Write the report of a full sweep to `path`, whole or not at all.
+
+    Parameters
+    ----------
+    ds : a sweep, as `kvsweep.sweep` and `kvsweep.open` return it
+    path : the HTML file
+    cells_budget : most grid points [1] a report may hold, policies not counted
+
+    Raises
+    ------
+    InputError
+        For a Dataset that is no full sweep or exceeds the budget, and a path that cannot be written.
+    """
+    page = render(ds, pack(ds, cells_budget))
+    with replacing(Path(path)) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def render(ds: xr.Dataset, payload: Payload) -> str:
+    """Return the page; every text of the Dataset in it is escaped."""
+    style = asset("viewer.css")
+    script = viewer_script(EMBEDDED)
+    answer, *rest = payload.header["headline"]
+    return fill(
+        asset("page.html"),
+        {
+            "csp": escape(content_security_policy(script, style)),
+            "source": escape(str(ds.attrs.get("source", "kvsweep"))),
+            "title": escape(shorten(payload.header["title"], 120)),
+            "answer": escape(answer),
+            "style": style,
+            "summary": _summary(payload, rest, ds),
+            "viewer": asset("viewer.html"),
+            "provenance": _provenance(ds, payload),
+            "header": json_for_script(payload.header),
+            "planes": "\n".join(_plane(name, raw) for name, raw in payload.planes.items()),
+            "script": script,
+        },
+    )
+
+
+def viewer_script(more: Sequence[str] = ()) -> str:
+    """Return the viewer with the modules `more` after it, as one strict script that leaks no names."""
+    modules = "\n".join(asset(name) for name in (*SCRIPTS, *more))
+    return f'(() => {{\n"use strict";\n{modules}\n}})();\n'
+
+
+@cache
+def asset(name: str) -> str:
+    """Return an asset without indentation and whole-line comments, which the reader of a page does not need."""
+    text = resources.files("kvsweep.report").joinpath("assets", name).read_text(encoding="utf-8")
+    lines = [line.strip() for line in text.splitlines()]
+    if name.endswith(".js"):
+        lines = [line for line in lines if not line.startswith(("//", "/**", "* ", "*/")) and line != "*"]
+    return "\n".join(line for line in lines if line)
+
+
+def content_security_policy(script: str, style: str) -> str:
+    """Return the policy that lets exactly this script and style run and nothing be loaded."""
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style)
+    ]  # fmt: skip
+    return (
+        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def fill(template: str, parts: dict[str, str]) -> str:
+    """Return `template` with each ``{{name}}`` replaced once; what is put in is not searched again."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def json_for_script(value: Any) -> str:
+    """Return JSON that cannot end or change the script element around it."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plane(name: str, raw: bytes) -> str:
+    text = base64.b64encode(raw).decode("ascii")
+    return f'<script type="application/octet-stream" id="kv-plane-{escape(name)}">{text}</script>'
+
+
+def _summary(payload: Payload, sentences: Sequence[str], ds: xr.Dataset) -> str:
+    """Return the rest of the headline beside the counts of the whole sweep."""
+    items = "".join(f"<li>{escape(text)}</li>" for text in sentences)
+    listing = f"<ul>{items}</ul>" if items else "<p></p>"
+    warnings = str(ds.attrs.get("kvsweep_warnings", ""))
+    note = (
+        '<div class="warning" tabindex="0" role="region" aria-label="Notes">'
+        f"<strong>Note.</strong> {escape(warnings)}</div>"
+    )
+    return (
+        '<section aria-label="Summary" class="answer-rest">'
+        f"<div>{listing}{note if warnings else ''}</div>{_counts(payload)}</section>"
+    )  # fmt: skip
+
+
+def _counts(payload: Payload) -> str:
+    counts, enough = payload.header["counts"], payload.header["sufficient"]
+    order = [VERDICTS.index(name) for name in ("pass", "latency_only", "throughput_only", "fail")]
+    heads = "".join(f'<th scope="col">{text}</th>' for text in ("Policy", "Passes", *(_STATES[i] for i in order[1:]),
+                                                                "Simplest sufficient"))  # fmt: skip
+    rows = []
+    for index, policy in enumerate(payload.header["policies"]):
+        total = sum(counts[index])
+        cells = "".join(
+            f'<td title="{counts[index][state]:,} points">{share(counts[index][state], total)}</td>' for state in order
+        )
+        title = escape(policy["description"])
+        name = f'<span class="clip" title="{title}">{index + 1} {escape(policy["label"])}</span>'
+        rows.append(f'<tr><th scope="row">{name}</th>{cells}<td>{share(enough[index], total)}</td></tr>')
+    caption = f"<caption>Share of all {sum(counts[0]):,} points, by policy</caption>"
+    body = "".join(rows)
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Whole sweep by policy">'
+        f'<table class="summary-table">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    )  # fmt: skip
+
+
+def _provenance(ds: xr.Dataset, payload: Payload) -> str:
+    study = str(ds.attrs.get("kvsweep_config", "")).strip()
+    ways = (
+        ("Command", provenance.command_line(ds)),
+        ("Study file, for kvsweep sweep STUDY.yaml", study),
+        ("Python", provenance.python_call(ds)),
+    )
+    again = "".join(f"<p>{name}</p><pre>{escape(text)}</pre>" for name, text in ways if text)
+    parts = [
+        f'<div><h3>Workload</h3>{_rows(provenance.axes_rows(ds))}</div>',
+        f'<div><h3>Machine and model</h3>{_rows(provenance.deployment_rows(ds))}</div>',
+        f'<div><h3>Sources of the catalog figures</h3>{_rows(provenance.source_rows(ds))}</div>',
+        f"<div><h3>Versions, assumptions, precision</h3>{_rows(provenance.version_rows(ds, payload))}</div>",
+        f"<div><h3>To reproduce</h3>{again or '<p>The file does not say how it was made.</p>'}</div>",
+    ]  # fmt: skip
+    descriptions = [(policy["label"], policy["description"]) for policy in payload.header["policies"]]
+    parts.append(f"<div><h3>Policies</h3>{_rows(descriptions)}</div>")
+    return (
+        '<section aria-labelledby="kv-provenance"><h2 id="kv-provenance">Where the numbers come from</h2>'
+        f'<div class="columns">{"".join(parts)}</div></section>'
+    )
+
+
+def _rows(rows: provenance.Rows) -> str:
+    body = "".join(
+        f'<tr><th scope="row"><span class="clip">{escape(name)}</span></th><td>{escape(value)}</td></tr>'
+        for name, value in rows
+    )
+    return f'<table class="kv-table"><tbody>{body}</tbody></table>'

@@ -1,0 +1,278 @@
+"""A sweep as the viewer reads it: a JSON header and one gzipped plane of numbers a policy and quantity.
+
+A plane leaves out the dims its numbers do not depend on (times rarely depend on the request rate, say). What is
+left is stored as it is up to `EXACT_VALUES`; larger planes are quantised on a logarithmic scale to 24 bits, the
+upper 8 in a plane that is enough for a picture and the lower 16 in a second one for read-outs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from kvsweep.errors import InputError
+from kvsweep.report.headline import headline
+from kvsweep.report.labels import label, unit
+from kvsweep.results import analysis
+from kvsweep.results.ranking import simplest_first
+
+FORMAT = 1
+EXACT_VALUES = 1 << 17
+"""Longest plane [value] stored without quantisation."""
+
+LEVELS = (1 << 24) - 3
+"""Steps between the least and the greatest value; codes 0 and 2**24 - 1 stand for 0 and infinity."""
+
+DERIVED_ERROR = 1e-6
+"""Relative error [1] up to which the viewer derives a large plane from others instead of reading it."""
+
+DEFAULT_BUDGET = 4_000_000
+"""Grid points a report may hold, policies not counted."""
+
+AXIS_PREFERENCE = ("request_rate", "p95_seconds", "hit_ratio", "miss_blocks", "total_blocks", "stack")
+_SHARED = ("total_blocks", "miss_blocks", "storage_throughput", "recompute_throughput")
+
+
+@dataclass(frozen=True)
+class Payload:
+    """`header` is JSON-ready; `planes` maps names to gzipped little-endian bytes."""
+
+    header: dict[str, Any]
+    planes: dict[str, bytes]
+
+    @property
+    def n_bytes(self) -> int:
+        """Size [byte] of the gzipped planes."""
+        return sum(map(len, self.planes.values()))
+
+
+def pack(ds: xr.Dataset, cells_budget: int = DEFAULT_BUDGET) -> Payload:
+    """Return the payload of a full sweep.
+
+    Raises
+    ------
+    InputError
+        For a Dataset that is no full sweep, or one with more than `cells_budget` grid points.
+    """
+    require_full_sweep(ds)
+    ds = _with_two_axes(ds)
+    dims = [str(dim) for dim in ds["meets_slo"].dims if dim != "policy"]
+    check_budget({dim: ds.sizes[dim] for dim in dims}, cells_budget)
+    verdict = ds.kvsweep.verdict.transpose("policy", *dims).values.astype(np.uint8)
+    specs: dict[str, dict[str, Any]] = {}
+    planes: dict[str, bytes] = {}
+    ranges: dict[str, list[float]] = {}
+    for name, array in _arrays(ds, dims, verdict):
+        values, kept = independent(array, dims)
+        quantity = name.partition(".")[0]
+        ranges[quantity] = _widen(ranges.get(quantity), values)
+        rest = _residue(ds, name, array) if _is_large(values) else math.inf
+        if rest < DERIVED_ERROR:
+            specs[name] = {"type": "derived", "error": rest}
+            continue
+        specs[name], stored = _store(values)
+        specs[name]["dims"] = kept
+        planes |= {name + suffix: gzip.compress(raw, 9, mtime=0) for suffix, raw in stored.items()}
+    return Payload(_header(ds, dims, verdict) | {"planes": specs, "ranges": ranges}, planes)
+
+
+def require_full_sweep(ds: xr.Dataset) -> None:
+    """Raise InputError, naming what is needed, for reductions and other files."""
+    if ds.attrs.get("kvsweep_kind") == "reduction":
+        raise InputError("report: this file holds reductions of a sweep; allowed: a full sweep (run it without reduce)")
+    analysis.require_sweep(ds)
+
+
+def check_budget(sizes: dict[str, int], budget: int) -> None:
+    """Raise InputError naming the ways out when the grid has more points than `budget`."""
+    points = math.prod(sizes.values())
+    if points > budget:
+        grid = " x ".join(f"{dim} {length}" for dim, length in sizes.items())
+        raise InputError(
+            f"report: {points:,} grid points ({grid}) are more than the budget of {budget:,}; sweep coarser axes, "
+            "select a slice (ds.sel), reduce in the sweep (--reduce), or raise --max-points (cells_budget)"
+        )
+
+
+def _with_two_axes(ds: xr.Dataset) -> xr.Dataset:
+    """Return `ds` with squeezed-out axes put back until there are two to draw."""
+    names = [str(name) for name in ds.data_vars if "policy" in ds[name].dims]
+    for name in AXIS_PREFERENCE:
+        if ds["meets_slo"].ndim >= 3:
+            break
+        if name in ds.coords and name not in ds.dims:
+            axis = ds[name]
+            grown = {each: ds[each].drop_vars(name).expand_dims({name: [axis.item()]}, axis=-1) for each in names}
+            ds = ds.drop_vars([*names, name]).assign(grown)
+    return ds
+
+
+def _arrays(ds: xr.Dataset, dims: list[str], verdict: NDArray[np.uint8]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield every plane of the payload by name, on all dims."""
+    shape = verdict.shape[1:]
+    for index in range(len(verdict)):
+        one = ds.isel(policy=[index])
+        stored = {
+            "total_time": one["total_time"],
+            "reassigned_hit_blocks": one["reassigned_hit_blocks"],
+            "storage_time": one.kvsweep.storage_time,
+            "recompute_time": one.kvsweep.recompute_time,
+            "decision_mode": one["decision_mode"].astype("u1"),
+        }
+        yield f"verdict.{index}", verdict[index]
+        for name, array in stored.items():
+            yield f"{name}.{index}", array.isel(policy=0).transpose(*dims).values
+    for name in _SHARED:
+        array = ds[name].transpose(*[dim for dim in dims if dim in ds[name].dims]).astype("f8")
+        index_of = tuple(slice(None) if dim in array.dims else None for dim in dims)
+        yield name, np.broadcast_to(array.values[index_of], shape)
+
+
+def independent(array: NDArray[Any], dims: Sequence[str]) -> tuple[NDArray[Any], list[str]]:
+    """Return `array` without the dims along which it never changes, and the dims that are left."""
+    kept = list(dims)
+    for dim in dims:
+        axis = kept.index(dim)
+        first = array.take([0], axis=axis)
+        if array.shape[axis] == 1 or bool((array == first).all()):
+            array = first.squeeze(axis)
+            kept.remove(dim)
+    return np.ascontiguousarray(array), kept
+
+
+def _store(values: NDArray[Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the description of a plane and its bytes by name suffix."""
+    if values.dtype == np.uint8:
+        return {"type": "u1"}, {"": values.tobytes()}
+    if not _is_large(values) or not _has_log_scale(values):
+        kind = "f4" if values.dtype == np.float32 else "f8"
+        return {"type": kind}, {"": values.astype("<" + kind).tobytes()}
+    codes, low, step = quantise(values)
+    fine = (codes & 0xFFFF).astype("<u2").view(np.uint8).reshape(-1, 2)
+    parts = {".hi": (codes >> 16).astype(np.uint8).tobytes(), ".lo": fine.T.tobytes()}
+    return {"type": "log24", "low": low, "step": step, "error": math.expm1(step / 2)}, parts
+
+
+def _is_large(values: NDArray[Any]) -> bool:
+    return values.dtype != np.uint8 and values.size > EXACT_VALUES
+
+
+def _residue(ds: xr.Dataset, name: str, array: NDArray[Any]) -> float:
+    """Return the greatest relative difference [1] between a plane and what the viewer can derive it from.
+
+    That is the longer of restore and recompute for the total, and blocks over rate for the recompute time; inf
+    for other planes. Comparing keeps the viewer right under cost models where neither holds.
+    """
+    quantity, _, index = name.partition(".")
+    if quantity not in ("total_time", "recompute_time"):
+        return math.inf
+    one = ds.isel(policy=int(index))
+    blocks = one["miss_blocks"] + one["reassigned_hit_blocks"].astype("f8")
+    derived = blocks / one["recompute_throughput"]
+    if quantity == "total_time":
+        derived = np.maximum(derived, ds.isel(policy=[int(index)]).kvsweep.storage_time.isel(policy=0))
+    dims = list(one["meets_slo"].dims)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        difference = np.abs(derived.transpose(*dims).values - array) / array
+    return float(np.nanmax(np.where(array == 0.0, 0.0, difference)))
+
+
+def _has_log_scale(values: NDArray[Any]) -> bool:
+    return bool(np.all(values >= 0.0)) and bool(np.any((values > 0.0) & np.isfinite(values)))
+
+
+def quantise(values: NDArray[Any]) -> tuple[NDArray[np.uint32], float, float]:
+    """Return 24-bit codes of values >= 0 and the scale (low, step): a code c means ``exp(low + (c - 1) step)``.
+
+    The relative error is at most ``exp(step / 2) - 1``.
+    """
+    numbers = values.astype(np.float64)
+    usable = (numbers > 0.0) & np.isfinite(numbers)
+    logs = np.log(numbers, where=usable, out=np.zeros_like(numbers))
+    low, high = float(logs[usable].min()), float(logs[usable].max())
+    step = (high - low) / LEVELS or 1.0
+    codes = np.where(usable, 1.0 + np.rint((logs - low) / step), 0.0).astype(np.uint32)
+    codes[np.isinf(numbers)] = LEVELS + 2
+    return codes, low, step
+
+
+def _widen(known: list[float] | None, values: NDArray[Any]) -> list[float]:
+    """Return [least positive, greatest] finite value seen so far."""
+    usable = values[(values > 0) & np.isfinite(values)]
+    if not usable.size:
+        return known or [0.0, 0.0]
+    low, high = float(usable.min()), float(usable.max())
+    return [min(known[0], low) if known and known[0] else low, max(known[1], high) if known else high]
+
+
+def _header(ds: xr.Dataset, dims: list[str], verdict: NDArray[np.uint8]) -> dict[str, Any]:
+    names = [str(name) for name in ds["policy"].values]
+    columns = ("label", "description", "color")
+    texts = zip(*(ds[f"policy_{column}"].values for column in columns), strict=True)
+    axes = _default_axes(ds, dims)
+    answer = headline(ds, verdict, dims)
+    return {
+        "format": FORMAT,
+        "title": str(ds.attrs.get("title", "Restore or recompute")),
+        "dims": [_dim(ds, dim) for dim in dims],
+        "scalars": _scalars(ds),
+        "policies": [
+            {"id": name} | dict(zip(columns, map(str, text), strict=True))
+            for name, text in zip(names, texts, strict=True)
+        ],
+        "simplest": simplest_first(ds["policy_modes"].values, ds["policy_order"].values),
+        "modes": str(ds["decision_mode"].attrs.get("flag_meanings", "")).split(),
+        "axes": axes,
+        "start": _start(verdict, dims, axes),
+        "headline": answer.sentences,
+        "counts": answer.counts.tolist(),
+        "sufficient": answer.sufficient.tolist(),
+    }
+
+
+def _dim(ds: xr.Dataset, name: str) -> dict[str, Any]:
+    axis = ds[name]
+    numeric = axis.dtype.kind in "fiu"
+    return {
+        "name": name,
+        "label": label(name),
+        "unit": unit(name, axis),
+        "kind": "number" if numeric else "category",
+        "values": [float(value) if numeric else str(value) for value in axis.values],
+    }
+
+
+def _scalars(ds: xr.Dataset) -> dict[str, float]:
+    names = ("request_rate", "p95_seconds")
+    return {name: float(ds[name]) for name in names if ds[name].ndim == 0}
+
+
+def _default_axes(ds: xr.Dataset, dims: list[str]) -> list[str]:
+    """Return the two dims drawn first: the usual pair where it varies, else the longest that do."""
+    preferred = [dim for dim in AXIS_PREFERENCE if dim in dims] + [dim for dim in dims if dim not in AXIS_PREFERENCE]
+    return sorted(preferred, key=lambda dim: ds.sizes[dim] == 1)[:2]
+
+
+def _start(verdict: NDArray[np.uint8], dims: list[str], axes: list[str]) -> dict[str, int]:
+    """Return where to look first: each slider where the policies differ at most points, the cursor amid those."""
+    passes = verdict == 3
+    differ = passes.any(axis=0) & ~passes.all(axis=0)
+    start: dict[str, int] = {}
+    for dim in [dim for dim in dims if dim not in axes] + axes:
+        axis = dims.index(dim)
+        counts = differ.sum(axis=tuple(other for other in range(differ.ndim) if other != axis))
+        if not counts.any():
+            start[dim] = len(counts) // 2
+        elif dim in axes:  # the cursor: amid the points that differ
+            start[dim] = int(np.searchsorted(counts.cumsum(), counts.sum() / 2))
+        else:
+            start[dim] = int(counts.argmax())
+        differ = differ.take([start[dim]], axis=axis)
+    return start
