@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -28,6 +28,8 @@ def number_axis(value: Any, field: Field, what: str, longest: int = MAX_AXIS) ->
     """
     if isinstance(value, str):
         points = _parse(value, field, what, longest)
+    elif isinstance(value, Mapping | Set | bytes):
+        raise InputError(f"{what}: {shown(value)} is not an axis; allowed: a number, a list or {FORMS}")
     elif isinstance(value, Iterable):
         points = [field.check(item, what) for item in value]
     else:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid import kernels
 from kvsweep.grid.plan import Plan
-from kvsweep.policies.registry import Policy, PolicySet
+from kvsweep.policies.registry import Policy, PolicySet, reason_of
 
 T = TypeVar("T")
 
@@ -135,7 +135,14 @@ class Evaluator:
 
     def evaluate(self, policy: Policy, rows: NDArray[np.float64], slab: Slab, out: Sequence[NDArray[Any]]) -> None:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""
-        nonsense = self._kernels[policy.name](rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out))
+        arguments = rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out)
+        try:
+            nonsense = self._kernels[policy.name](*arguments)
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:  # a decision that raises somewhere on the grid
+            message = f"policy {policy.name} ({policy.origin}): decide failed: {reason_of(error)}"
+            raise DecisionError(policy.name, message) from error
         if nonsense:
             raise DecisionError(
                 policy.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import re
 import shutil
@@ -11,12 +12,13 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numba import njit, types
+from numba.core.caching import FunctionCache
 from numba.extending import overload_method
 
 from kvsweep.cache import cache_directory, write_whole
@@ -25,7 +27,7 @@ from kvsweep.errors import PolicyError
 from kvsweep.grid import kernels, timing
 from kvsweep.grid.fingerprint import fingerprint
 from kvsweep.policies.context import SIDES, Context
-from kvsweep.policies.registry import Policy
+from kvsweep.policies.registry import Policy, reason_of
 
 # Strict IEEE arithmetic: with reassociation or reciprocals allowed the scan runs 1.8 times as fast, and the
 # kernel's k, times and verdicts would no longer be the scalar path's to the last bit.
@@ -48,7 +50,10 @@ _METHODS = (
 
 def is_compiled(policy: Policy, template: ModuleType = kernels) -> bool:
     """Return whether the `template` around exactly this policy lies in the cache, so that no compilation waits."""
-    return any((cache_directory(KERNELS) / _key(policy, template) / "__pycache__").glob("*.nbc"))
+    try:
+        return any((cache_directory(KERNELS) / _key(policy, template) / "__pycache__").glob("*.nbc"))
+    except Exception:  # the policy's constants are foreign code, too; compiling it will say what is wrong
+        return False
 
 
 @cache
@@ -79,40 +84,46 @@ def policy_kernel(policy: Policy) -> Callable[..., int]:
 
 
 def timing_kernels(policy: Policy) -> TimingKernels:
-    """Return what the overhead harness times of `policy`, compiled; raises PolicyError where Numba refuses."""
-    module = _policy_module(policy, timing)
-    made = TimingKernels(_compiled(module, "decide_one"), _compiled(module, "decide_many"))
+    """Return what the overhead harness times of `policy`, compiled; raises PolicyError where that fails."""
+
+    def build(name: str) -> Callable[[], Callable[..., Any]]:
+        return lambda: _compiled(_policy_module(policy, timing), name)
+
     request = Context._make([1.0] * len(Context._fields))._replace(recomputes=_side(policy))
-    _call(policy, made.one, (request,), request)
-    _call(policy, made.many, (np.ones((len(request), 1)), 1, np.empty(1), np.empty(1, np.int8)), request)
-    return made
+    many = (np.ones((len(request), 1)), 1, np.empty(1), np.empty(1, np.int8))
+    return TimingKernels(
+        _called(policy, build("decide_one"), (request,), request),
+        _called(policy, build("decide_many"), many, request),
+    )
 
 
 def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[..., int]:
-    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where Numba refuses."""
-    kernel = policy_kernel(policy)
+    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where that fails."""
     rows, rates, targets, _ = arguments
     values = rows[:, 0].tolist()
     first = Context._make([*values[:3], float(rates[0]), float(targets[0]), *values[3:], _side(policy)])
-    _call(policy, kernel, arguments, first)
-    return kernel
+    return _called(policy, lambda: policy_kernel(policy), arguments, first)
 
 
-def _call(policy: Policy, kernel: Callable[..., Any], arguments: tuple[Any, ...], request: Context) -> None:
-    """Call `kernel`, which compiles it for these arguments; raises PolicyError where Numba refuses.
+def _called(
+    policy: Policy, build: Callable[[], Callable[..., Any]], arguments: tuple[Any, ...], request: Context
+) -> Callable[..., Any]:
+    """Return the kernel that `build` makes, called once with `arguments`, which compiles it for them.
 
-    `request` is one the policy could be asked to decide.
+    `request` is one the policy could be asked to decide. Raises PolicyError where anything of it fails.
     """
     try:
+        kernel = build()
         kernel(*arguments)
-    except (OSError, MemoryError):
+    except MemoryError:
         raise
-    except Exception as error:  # Numba lets some of its own failures through as they are
+    except (Exception, SystemExit) as error:  # Numba refuses in many ways, and foreign code may raise anything
         # What fails as plain Python, too, says why more plainly than Numba can.
         policy.choose(request)
         raise PolicyError(
             f"policy {policy.name} ({policy.origin}): cannot be compiled: {_reason(error, policy)}"
         ) from error
+    return kernel
 
 
 def _policy_module(policy: Policy, template: ModuleType) -> ModuleType:
@@ -129,9 +140,9 @@ def _policy_module(policy: Policy, template: ModuleType) -> ModuleType:
     return _policy_modules[key]
 
 
-def _reason(error: Exception, policy: Policy) -> str:
+def _reason(error: BaseException, policy: Policy) -> str:
     """Return the telling line of Numba's message and the line of the policy's file it is about."""
-    lines = [line.strip(" -") for line in str(error).splitlines()]
+    lines = [line.strip(" -") for line in str(error).splitlines()] or [reason_of(error)]
     boilerplate = ("Failed in nopython", "Resolution failure", "During:", "There are", "Enable logging", "Overload ")
     telling = [line for line in lines if line and not line.startswith((*boilerplate, "File ", ">>>"))]
     name = Path(policy.decide.__code__.co_filename).name
@@ -155,7 +166,8 @@ def indexed(policy: Policy, module: str) -> FunctionType:
 def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done: dict[int, Any]) -> FunctionType:
     def index_of(constant: Any) -> Any:
         if isinstance(constant, tuple):
-            return tuple(index_of(item) for item in constant)
+            items = [index_of(item) for item in constant]
+            return type(constant)(*items) if hasattr(constant, "_fields") else tuple(items)
         return modes.index(constant) if isinstance(constant, str) and constant in modes else constant
 
     def compilable(value: Any) -> Any:
@@ -170,7 +182,9 @@ def _for_numba(function: FunctionType, modes: tuple[str, ...], module: str, done
     code = code.replace(co_consts=tuple(index_of(constant) for constant in code.co_consts))
     space = function.__globals__
     names = {name: compilable(space[name]) for name in code.co_names if name in space}
-    copy = FunctionType(code, {**space, **names}, function.__name__, function.__defaults__, function.__closure__)
+    defaults = tuple(compilable(value) for value in function.__defaults__ or ())
+    closure = tuple(CellType(compilable(cell.cell_contents)) for cell in function.__closure__ or ())
+    copy = FunctionType(code, {**space, **names}, function.__name__, defaults or None, closure or None)
     copy.__module__ = module
     return copy
 
@@ -231,11 +245,33 @@ def _module(key: str, template: ModuleType, before: dict[str, Any], after: dict[
     return module
 
 
+class _ForgivingCache(FunctionCache):
+    """Numba's cache of a kernel on disk, where a damaged or full folder costs a compilation and never the run."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the cached kernel, or None where there is none that can be read."""
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception:  # whatever unpickling a damaged file raises
+            with contextlib.suppress(OSError):
+                self.flush()  # type: ignore[no-untyped-call]
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a compiled kernel where the disk lets it."""
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+
 def _compiled(module: ModuleType, name: str) -> Callable[..., Any]:
     """Return the compiled function `name` of `module`, which holds it from then on."""
     function = vars(module)[name]
     if isinstance(function, FunctionType):
-        function = vars(module)[name] = njit(cache=True, **_KERNEL)(function)
+        kernel = vars(module)[name] = njit(**_KERNEL)(function)
+        # What `cache=True` would set; a cache that was filled and is now read-only has no place for Numba's files.
+        with contextlib.suppress(RuntimeError):
+            kernel._cache = _ForgivingCache(kernel.py_func)  # type: ignore[no-untyped-call]
+        return kernel  # type: ignore[no-any-return]
     return function  # type: ignore[no-any-return]
 
 

@@ -173,16 +173,12 @@ def _overflows(plan: Plan) -> bool:
         hits -= placements.miss_blocks(hits, placements.hit_percent(float(np.max(plan.numbers("hit_ratio")))))
     else:
         hits -= float(np.min(plan.numbers("miss_blocks")))
-    for deployment in plan.deployments:
-        vram, dram, disk = deployment.capacities()
-        for shares in plan.fractions():
-            if np.isnan(shares[0]):
-                over = hits > vram + dram + disk
-            else:
-                over = any(hits * share > held for share, held in zip(shares, (vram, dram, disk), strict=True))
-            if over:
-                return True
-    return False
+    held = np.array([deployment.capacities() for deployment in plan.deployments])
+    shares = plan.fractions()
+    automatic = np.isnan(shares[:, 0])
+    # Every placement meets every deployment: the largest share of a tier meets its smallest capacity.
+    manual = shares[~automatic].max(axis=0, initial=0.0)
+    return bool((automatic.any() and hits > held.sum(axis=1).min()) or np.any(hits * manual > held.min(axis=0)))
 
 
 def _paths(value: Any, what: str) -> list[Path]:

@@ -67,8 +67,16 @@ def check_writable(path: Path, force: bool, option: str = "--output") -> None:
 
 def write_netcdf(dataset: xr.Dataset, path: Path) -> None:
     """Write `dataset` to `path` as compressed NetCDF-4, whole or not at all."""
+    from xarray.backends import NetCDF4DataStore
+
     with replacing(path) as temporary:
-        dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4", encoding=_encoding(dataset))
+        # Not `to_netcdf`: a Ctrl-C during its writing is raised where it is about to release its lock, and closing
+        # the file then waits for that lock forever. Nobody else knows this file, so it needs none.
+        store = NetCDF4DataStore.open(temporary, mode="w", format="NETCDF4", lock=False)
+        try:
+            dataset.dump_to_store(store, encoding=_encoding(dataset))
+        finally:
+            store.close()
 
 
 def _encoding(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
