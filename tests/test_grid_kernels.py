@@ -311,3 +311,17 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Path, "home", refuse)
     with pytest.raises(OSError):
         cache_directory("kernels").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return ctx.hit_blocks * (1.0 / ctx.miss_blocks), 'halved'", "ZeroDivisionError"),
+        ("return ctx.hit_blocks / 3.0, 'halved'", None),
+        ("return (10**18 * int(ctx.miss_blocks)) % 7.0, 'halved'", "plain Python gives k = 2, the kernel 6"),
+    ],
+)
+def test_a_kernel_that_differs_from_plain_python_is_said(body: str, message: str | None, tmp_path: Path) -> None:
+    path = written(tmp_path, SOURCE.replace('return ctx.hit_blocks / 2, "halved"', body))
+    warnings = kvsweep.sweep(policy_files=[path], hit_ratio=[0, 0.5, 1]).attrs.get("kvsweep_warnings", "")
+    assert (message in warnings and "policy half" in warnings) if message else not warnings

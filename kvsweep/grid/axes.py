@@ -128,7 +128,7 @@ def _first_repeated(items: Iterable[Any]) -> Any:
 def placement_axis(value: Any, what: str, longest: int = MAX_AXIS) -> list[str]:
     """Return placement labels ``disk``, ``auto``, ``manual:V,D,K``; ``simplex:n`` expands to all manual triples.
 
-    `value` is one text or a list of texts; ``disk,auto`` is a list where no manual triple makes it ambiguous.
+    `value` is one text or a list of texts; a text may itself be a list, as in ``disk,manual:1,2,3,auto``.
     A simplex of more than `longest` points is refused before it is laid out.
     """
     texts = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
@@ -136,8 +136,7 @@ def placement_axis(value: Any, what: str, longest: int = MAX_AXIS) -> list[str]:
     for text in texts:
         if not isinstance(text, str):
             raise InputError(f"{what}: {shown(text)} is not a placement; allowed: {PLACEMENTS}")
-        items = [text] if ":" in text else text.split(",")
-        labels += [label for item in items for label in _placement(item.strip(), what, longest)]
+        labels += [label for item in _placements(text) for label in _placement(item, what, longest)]
     if not labels:
         raise InputError(f"{what}: the axis has no points; allowed: {PLACEMENTS}")
     if len(set(labels)) != len(labels):
@@ -146,6 +145,17 @@ def placement_axis(value: Any, what: str, longest: int = MAX_AXIS) -> list[str]:
 
 
 PLACEMENTS = "disk, auto, manual:V,D,K (weights >= 0) or simplex:n (n 1 to 1000)"
+
+
+def _placements(text: str) -> list[str]:
+    """Return the placements of a list; the two parts after ``manual:V`` belong to it."""
+    parts = [part.strip() for part in text.split(",")]
+    items = []
+    while parts:
+        length = 3 if parts[0].startswith("manual:") else 1
+        items.append(",".join(parts[:length]))
+        del parts[:length]
+    return items
 
 
 def _placement(text: str, what: str, longest: int) -> list[str]:

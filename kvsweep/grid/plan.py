@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.catalog.load import Catalog, load
+from kvsweep.catalog.load import ENVIRONMENT, Catalog, load
 from kvsweep.costs import placement as placements
 from kvsweep.costs.deployment import Deployment, deploy
 from kvsweep.costs.inputs import (
@@ -122,6 +122,10 @@ def make_plan(
             f"{names['miss_blocks']}: give either {names['miss_blocks']} or {names['hit_ratio']}, not both"
         )
     config = {**SWEEP_DEFAULTS, **given}
+    if of_environment := os.environ.get(ENVIRONMENT):
+        # Part of the study: without these folders the same study would mean other machines.
+        folders = [folder for folder in of_environment.split(os.pathsep) if folder]
+        config["hardware"] = [*folders, *_paths(given.get("hardware", ()), names["hardware"])]
     if "miss_blocks" in given:
         del config["hit_ratio"]
 

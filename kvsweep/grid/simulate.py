@@ -46,6 +46,11 @@ def simulation_plan(
 ) -> Plan:
     """Return the checked plan of a simulation; `spell` and `max_points` as in `make_plan`."""
     given = {name: value for name, value in options.items() if value is not None}
+    for name in ("dtype", "squeeze"):
+        if name in given:
+            raise InputError(
+                f"{(spell or {}).get(name, name)}: has no effect on single points; allowed: leaving it out"
+            )
     dropped = "miss_blocks" if "hit_ratio" in given else None
     defaults = {name: value for name, value in SIMULATE_DEFAULTS.items() if name != dropped}
     plan = make_plan(defaults | given, spell, max_points)
