@@ -14,7 +14,7 @@ from kvsweep.report import provenance
 from kvsweep.report.changes import pack_changes
 from kvsweep.report.changes_headline import place_text, seconds_text
 from kvsweep.report.labels import label, number, shorten, unit
-from kvsweep.report.page import assemble, asset, reproduction, rows_table, summary
+from kvsweep.report.page import assemble, maps_markup, reproduction, rows_table, summary
 from kvsweep.report.payload import DEFAULT_BUDGET, Payload
 from kvsweep.results.compare import Comparison, PolicyComparison, TimeChange, compare
 from kvsweep.results.files import replacing
@@ -70,7 +70,7 @@ def render_comparison(a: xr.Dataset, b: xr.Dataset, names: tuple[str, str], cell
         "source": escape(str(b.attrs.get("source", "kvsweep"))),
         "title": escape(f"A is {shorten(names[0], 100)} · B is {shorten(names[1], 100)}"),
         "summary": summary(payload, _counts(found, payload), [a, b]) + tables,
-        "viewer": asset("comparison.html"),
+        "viewer": maps_markup("Where verdicts change"),
         "provenance": _provenance((a, b), names, payload),
     }
     return assemble(payload, parts, MODULES)

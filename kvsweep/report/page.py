@@ -64,7 +64,7 @@ def render(ds: xr.Dataset, payload: Payload) -> str:
         "source": escape(str(ds.attrs.get("source", "kvsweep"))),
         "title": escape(shorten(payload.header["title"], 120)),
         "summary": summary(payload, _counts(payload), [ds]),
-        "viewer": asset("viewer.html"),
+        "viewer": viewer_markup(),
         "provenance": _provenance(ds, payload),
     }
     return assemble(payload, parts, EMBEDDED)
@@ -82,6 +82,16 @@ def assemble(payload: Payload, parts: dict[str, str], modules: Sequence[str]) ->
         "script": script,
     }
     return fill(asset("page.html"), parts | own)
+
+
+def viewer_markup() -> str:
+    """Return the elements of the viewer: maps with the break-even line, and the chart of success rates."""
+    return maps_markup("Explore", asset("break-even.html")) + "\n" + asset("chart.html")
+
+
+def maps_markup(title: str, more: str = "") -> str:
+    """Return the elements of the maps under the heading `title`, with `more` controls."""
+    return fill(asset("maps.html"), {"title": title, "more": more})
 
 
 def viewer_script(more: Sequence[str] = ()) -> str:

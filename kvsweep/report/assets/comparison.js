@@ -3,23 +3,8 @@
 const SIDES = ["a", "b"];
 const PAIRS = [["total_time", "Total time [s]"], ["storage_time", "Restore [s]"], ["recompute_time", "Recompute [s]"]];
 
-/** Like ReadOut, for two sweeps: a group of rows for each policy, a column for A, for B and for their ratio. */
-class PairReadOut {
-  constructor(root, id, name) {
-    Object.assign(this, { root, id, name, cube: null });
-  }
-
-  /** Shows a point, or with null the text `empty`. */
-  show(cube, point, theme, empty = "") {
-    if (!point) {
-      this.cube = null;
-      this.root.replaceChildren(make("p", { class: "where" }, empty));
-      return;
-    }
-    if (this.cube !== cube || this.theme !== theme) this.build(cube, theme);
-    this.update(point);
-  }
-
+/** For two sweeps: a group of rows for each policy, a column for A, for B and for their ratio. */
+class PairReadOut extends ReadOut {
   build(cube, theme) {
     const looks = Object.fromEntries(["verdict", "verdict_a", "verdict_b"].map((plane) => [plane, stateLook(cube, plane, theme)]));
     Object.assign(this, { cube, theme, looks });

@@ -1,7 +1,7 @@
 // The viewer: a state, and what follows from it on the page.
 
 /**
- * Starts the viewer on the elements of viewer.html. A page may leave out the chart and the break-even.
+ * Starts the viewer on the elements of maps.html and chart.html. A page may leave out the chart and the break-even.
  *
  * `source` has `header` (the JSON of kvsweep.report.payload) and `bytes(name)`, a promise of a plane's bytes; a
  * report embeds them, a server may fetch them. Returns {load, cube, state}; `load(source)` shows other data and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 import kvsweep
-from kvsweep.report.page import SCRIPTS, asset, content_security_policy, fill, strict_script
+from kvsweep.report.page import SCRIPTS, asset, content_security_policy, fill, strict_script, viewer_markup
 
 PACKAGE = "kvsweep.report.serve"
 
@@ -19,7 +19,7 @@ def dashboard() -> tuple[str, str]:
     script = strict_script([*map(asset, (*SCRIPTS, "source.js")), *(asset(name, PACKAGE) for name in OWN_SCRIPTS)])
     page = fill(
         asset("dashboard.html", PACKAGE),
-        {"version": escape(kvsweep.__version__), "style": style, "viewer": asset("viewer.html"), "script": script},
+        {"version": escape(kvsweep.__version__), "style": style, "viewer": viewer_markup(), "script": script},
     )
     policy = content_security_policy(script, style)
     return page, f"{policy}; connect-src 'self'; frame-ancestors 'none'"
