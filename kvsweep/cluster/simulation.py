@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,7 +97,6 @@ def plain_run(state: State, policy: Policy) -> State:
 
 def is_compiled() -> bool:
     """Return whether the core lies in the cache, so that no compilation waits."""
-    assert isinstance(advance, FunctionType)
     return program_is_compiled(advance, _OPTIONS)
 
 
@@ -109,13 +107,11 @@ def checked_run(state: State, policy: Policy) -> State:
 
 @cache
 def _core() -> Callable[..., int]:
-    assert isinstance(advance, FunctionType)
     return program(advance, _OPTIONS)
 
 
 @cache
 def _audit() -> Callable[..., int]:
-    assert isinstance(broken_rule, FunctionType)
     return program(broken_rule, _OPTIONS)
 
 
