@@ -230,7 +230,11 @@ def decision(policy: Policy) -> Any:
         key = fingerprint(policy.decide, extra=("decision", _key(policy, kernels)))[:32]
         _register_context_methods()
         given = {"decide": njit(**_INLINE)(indexed(policy, _module_name(key))), "Context": Context}
-        return cfunc(signature, error_model="numpy")(vars(_module(key, source.encode(), given, {}))["entry"])
+        entry = vars(_module(key, source.encode(), given, {}))["entry"]
+        try:
+            return cfunc(signature, error_model="numpy", cache=True)(entry)
+        except Exception:  # a damaged or read-only cache; what is wrong with the policy shows again
+            return cfunc(signature, error_model="numpy")(entry)
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:  # as in `_called`
