@@ -1,4 +1,7 @@
-"""Puts the tables of `results.json` into the README, between its markers: ``python -m benchmarks.readme``."""
+"""Puts figures of `results.json` into the README, between its markers: ``python -m benchmarks.readme``.
+
+``<!-- bench grid:6 overhead:3 -->`` asks for the first 6 figures with a bar of one area and 3 of another.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,24 @@ from benchmarks import figures
 README = Path(__file__).parents[1] / "README.md"
 
 
-def table(area: str) -> str:
-    """Return the figures of one area that have a bar as a Markdown table; `results.json` holds them all."""
+def table(wanted: str) -> str:
+    """Return the figures that `wanted` asks for as a Markdown table."""
     host, areas = figures.load()
-    barred = [figures.cells(figure) for figure in areas[area] if figure.bar]
-    rows = [figures.HEADER, ("---",) * len(figures.HEADER), *barred]
+    rows = [("area", *figures.HEADER), ("---",) * (len(figures.HEADER) + 1)]
+    for area, count in (part.split(":") for part in wanted.split()):
+        barred = [figure for figure in areas[area] if figure.bar]
+        rows += [(area, *figures.cells(figure)) for figure in barred[: int(count)]]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([*lines, "", f"Measured on {host['cpu']}, {host['cores']} cores, Python {host['python']}."])
 
 
 def filled(text: str) -> str:
-    """Return the README text with every ``<!-- bench AREA -->`` block made anew."""
+    """Return the README text with every marked table made anew."""
 
     def block(match: re.Match[str]) -> str:
         return f"<!-- bench {match[1]} -->\n{table(match[1])}\n<!-- end -->"
 
-    return re.sub(r"<!-- bench (\w+) -->.*?<!-- end -->", block, text, flags=re.S)
+    return re.sub(r"<!-- bench ([\w: ]+) -->.*?<!-- end -->", block, text, flags=re.S)
 
 
 if __name__ == "__main__":

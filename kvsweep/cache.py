@@ -12,7 +12,10 @@ def cache_directory(kind: str) -> Path:
     base = os.environ.get("KVSWEEP_CACHE_DIR")
     if base:
         return Path(base) / kind
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsweep" / kind
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsweep" / kind
+    except RuntimeError:  # a user without a home: a folder that cannot be made, so that nothing is kept
+        return Path(os.devnull) / kind
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+# Nested aliases make a YAML file of a kilobyte a value of gigabytes: never print one in full.
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel = 3
+_BRIEF.maxlist = _BRIEF.maxtuple = _BRIEF.maxdict = _BRIEF.maxset = _BRIEF.maxfrozenset = _BRIEF.maxarray = 20
+_BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = 200
 
 
 class InputError(ValueError):
@@ -23,7 +30,10 @@ class ResultError(RuntimeError):
 
 def shown(value: object, limit: int = 80) -> str:
     """Return `value` as a message may print it: quoted, on one line, shortened to about `limit` characters."""
-    text = repr(str(value)) if isinstance(value, str) else repr(value)
+    try:
+        text = repr(str(value)) if isinstance(value, str) else _BRIEF.repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

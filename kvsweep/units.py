@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 
 from kvsweep.errors import InputError, shown
 
@@ -39,7 +40,14 @@ def parse_quantity(text: str, unit: str, what: str) -> float:
         allowed = f", optionally with one of {' '.join(suffixes)}" if suffixes else ""
         raise InputError(f"{what}: {shown(text)} is not a number{allowed}")
     number = float(match[1])
-    return number * suffixes[match[2]] if match[2] else number
+    return _scaled(match[1], suffixes[match[2]]) if match[2] and math.isfinite(number) and number else number
+
+
+def _scaled(text: str, factor: float) -> float:
+    """Return the float nearest to `text` times `factor`: 35 % is 0.35, where 35 * 0.01 is 0.35000000000000003."""
+    # Factors below 1 are one over a whole number, which is exact where they are not.
+    number = Decimal(text)
+    return float(number * Decimal(factor) if factor >= 1.0 else number / Decimal(round(1.0 / factor)))
 
 
 def format_quantity(value: float, unit: str) -> str:

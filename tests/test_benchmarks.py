@@ -30,5 +30,5 @@ def test_an_unknown_area_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_readme_holds_the_tables_of_the_kept_figures() -> None:
     text = readme.README.read_text()
-    assert "<!-- bench grid -->" in text
+    assert "<!-- bench grid:" in text
     assert readme.filled(text) == text

@@ -245,3 +245,37 @@ def test_outputs_are_checked_before_any_work(command: str, tmp_path: Path, monke
     assert "does not exist" in refused(command, "--output", there / f"x{suffix}")
     assert "too long" in refused(command, "--output", tmp_path / f"{'x' * 300}{suffix}")
     assert there.read_text() == "a file, no folder"
+
+
+@pytest.mark.parametrize("name", ["disk_bandwidth", "link_bandwidth", "model_params", "bytes_per_block", "gpu_eta"])
+def test_numbers_too_small_to_divide_by_are_refused(name: str) -> None:
+    assert refused("simulate", dashed(name), "1e-320").startswith(f"{dashed(name)}: 1e-320 is out of range; allowed: ")
+
+
+def test_colons_in_a_study_are_no_base_60(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("gpu_count: 1:8:1\ntotal_blocks: 010\n")
+    output = done("sweep", "study.yaml").stdout
+    assert "gpu_count       1 to 8 (8)" in output and "total_blocks    10\n" in output
+    (tmp_path / "study.yaml").write_text("p95_seconds: 1:30.5\n")
+    assert refused("sweep", "study.yaml").startswith("study.yaml: p95_seconds: '1:30.5' is not an axis")
+
+
+@pytest.mark.parametrize("name", ["dtype", "squeeze", "hardware", "policy_files", "threads", "gpu", "hit_ratio"])
+def test_aliases_that_multiply_are_refused_at_once(name: str, tmp_path: Path) -> None:
+    bomb = "&a [1, 1, 1, 1, 1, 1, 1, 1, 1]"
+    for last, this in zip("abcdefghijk", "bcdefghijkl", strict=True):
+        bomb += f", &{this} [{', '.join([f'*{last}'] * 9)}]"
+    (tmp_path / "study.yaml").write_text(f"{name}: [{bomb}]\n")
+    assert refused("sweep", "study.yaml").startswith(f"study.yaml: {name}: ")
+
+
+@pytest.mark.parametrize("value", ["{0.5: 1}", "!!set {0.5, 0.6}", "!!binary aGVsbG8="])
+def test_what_has_no_order_of_points_is_no_axis(value: str, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(f"hit_ratio: {value}\n")
+    assert "is not an axis; allowed: a number, a list" in refused("sweep", "study.yaml")
+
+
+@pytest.mark.parametrize("epoch", ["soon", "9" * 20])
+def test_a_time_that_is_none_is_refused_before_any_work(epoch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    assert refused("sweep", "--output", "x.nc").startswith(f"SOURCE_DATE_EPOCH: '{epoch}'; allowed: ")

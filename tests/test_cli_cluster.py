@@ -80,3 +80,22 @@ def test_a_result_is_not_overwritten_unasked(folder: Path) -> None:
     assert run(*RUN, "-q").exit_code == 0
     assert "run.nc exists" in run(*RUN, "-q").stderr
     assert run(*RUN, "-q", "--force", "--check").exit_code == 0
+
+
+def test_the_event_log(folder: Path) -> None:
+    assert run(*RUN, "-q", "--events", "events.nc").exit_code == 0
+    assert run(*RUN, "-q", "--force", "--events", "events.json").exit_code == 0
+    with kvsweep.open(folder / "events.nc") as log, kvsweep.open(folder / "run.nc") as ds:
+        kinds = log["event_kind"].attrs["flag_meanings"].split()
+        assert (log["event_time"].diff("event") >= 0.0).all()
+        finished = log.sel(event=log["event_kind"] == kinds.index("finished"))
+        by_request = finished.sortby("event_request")
+        assert (by_request["event_time"].values == ds["finish"].values).all()
+        assert (by_request["event_worker"].values == ds["decode_worker"].values).all()
+        n_requests = ds.sizes["request"]
+    spans = json.loads((folder / "events.json").read_text())["traceEvents"]
+    assert [span["args"]["name"] for span in spans if span["ph"] == "M"][-1] == "decode0"
+    assert len({span["tid"] for span in spans if span["ph"] == "X"}) == n_requests
+    assert {span["name"] for span in spans} >= {"prefill", "hand off", "decode"}
+    done = run(*RUN, "--force", "--events", "run.nc")
+    assert done.exit_code == 2 and "--events: run.nc is the output, too" in done.stderr

@@ -128,3 +128,15 @@ def test_a_full_stdout_is_one_line() -> None:
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert stderr == "kvsweep: error: No space left on device\n"
+
+
+@pytest.mark.parametrize("closing", ["os.close(1)", "os.close(2)", "os.close(1); os.close(2)"])
+def test_closed_streams_are_no_error(closing: str) -> None:
+    run_in_it = f"{closing}; os.execv(sys.executable, [sys.executable, '-m', 'kvsweep', 'sweep', '--format', 'json'])"
+    process = python("-c", f"import os, sys; {run_in_it}")
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+
+
+def test_no_arguments_show_the_help() -> None:
+    assert done().stdout == done("--help").stdout

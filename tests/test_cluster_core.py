@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from cluster_samples import clusters, fuzz_profile, traces
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.config import ClusterConfig
@@ -14,6 +15,7 @@ from kvsweep.cluster.simulation import checked_run, compiled_run, plain_run
 from kvsweep.cluster.state import State
 from kvsweep.policies import load_policies
 from kvsweep.policies.registry import Policy
+from kvsweep.trace.convert import change_block_size
 from kvsweep.trace.model import Trace
 
 POLICIES = load_policies()
@@ -57,29 +59,31 @@ def test_compiled_and_uncompiled_are_equal_to_the_last_bit(trace: Trace, config:
         assert one.tobytes() == two.tobytes() == three.tobytes(), name
 
 
-@settings(SLOW, max_examples=100)
-@given(traces())
-def test_segments_are_the_pages_the_same_requests_contain(trace: Trace) -> None:
-    found = chains(trace, 4)
+@settings(SLOW, max_examples=150)
+@given(traces(), st.sampled_from((1, 2, 4, 8)))
+def test_segments_are_the_pages_the_same_requests_contain(trace: Trace, page: int) -> None:
+    found = chains(trace, page)
+    paged = change_block_size(trace, page)
     owners: dict[object, set[int]] = {}
     prompts = []
     for i in range(len(trace)):
-        full = int(trace.input_tokens[i]) // 4
-        named = trace.blocks[trace.offsets[i] : trace.offsets[i + 1]][:full].tolist()
-        prompts.append([*named, *((i, page) for page in range(len(named), full))])
-        for page in prompts[-1]:
-            owners.setdefault(page, set()).add(i)
+        full = int(trace.input_tokens[i]) // page
+        named = paged.blocks[paged.offsets[i] : paged.offsets[i + 1]][:full].tolist()
+        prompts.append([*named, *((i, place) for place in range(len(named), full))])
+        for place in prompts[-1]:
+            owners.setdefault(place, set()).add(i)
+    segment_of: dict[object, int] = {}
     for i, prompt in enumerate(prompts):
         chain = found.chain[found.offsets[i] : found.offsets[i + 1]]
         runs: list[int] = []
-        for k, page in enumerate(prompt):
-            if k and owners[page] == owners[prompt[k - 1]]:
+        for k, place in enumerate(prompt):
+            if k and owners[place] == owners[prompt[k - 1]]:
                 runs[-1] += 1
             else:
                 runs.append(1)
+            assert segment_of.setdefault(place, chain[len(runs) - 1]) == chain[len(runs) - 1]
         assert found.length[chain].tolist() == runs
-    firsts = {int(found.chain[o]) for o, e in zip(found.offsets[:-1], found.offsets[1:], strict=True) if e > o}
-    assert len(firsts) == len({str(prompt[0]) for prompt in prompts if prompt})
+    assert len(set(segment_of.values())) == len(found.length)
 
 
 def test_a_run_may_pause_at_any_instant() -> None:

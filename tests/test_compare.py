@@ -94,6 +94,13 @@ def test_a_dim_squeezed_out_of_one_is_compared_at_its_value() -> None:
     assert all(row.pass_to_fail == row.fail_to_pass == 0 and row.worst.ratio == 1.0 for row in found.policies)
 
 
+@pytest.mark.parametrize("text", ["stack: 'no end", "- h200", ""])
+def test_a_configuration_that_cannot_be_read_is_none(text: str) -> None:
+    odd = small().assign_attrs(kvsweep_config=text)
+    assert all(line.b is None or line.a is not None for line in compare(small(), odd).differences)
+    assert compare(odd, odd).differences == ()
+
+
 def test_a_request_of_no_blocks_is_no_change() -> None:
     options = {"total_blocks": "0,10", "hit_ratio": 0.5, "request_rate": 0.1, "p95_seconds": 10}
     found = compare(kvsweep.sweep(stack="h200", **options), kvsweep.sweep(stack="h200", gpu_eta=0.25, **options))

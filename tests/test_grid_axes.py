@@ -72,6 +72,8 @@ def test_names() -> None:
 
 def test_placements() -> None:
     assert placement_axis("disk,auto", "x") == ["disk", "auto"]
+    assert placement_axis("disk, manual:1,2,3,auto", "x") == ["disk", "manual:1,2,3", "auto"]
+    assert placement_axis("auto,simplex:1", "x")[:2] == ["auto", "manual:1,0,0"]
     assert placement_axis(["auto", "manual:0.5,0.3,0.2"], "x") == ["auto", "manual:0.5,0.3,0.2"]
     simplex = placement_axis("simplex:10", "x")
     assert len(simplex) == 66 and len(set(simplex)) == 66

@@ -16,6 +16,7 @@ import pytest
 from test_policies_registry import SOURCE, written
 
 import kvsweep
+from kvsweep.cache import cache_directory
 from kvsweep.catalog.load import load
 from kvsweep.costs.deployment import deploy
 from kvsweep.costs.inputs import HARDWARE_FIELDS, MODEL_FIELDS
@@ -217,3 +218,110 @@ def test_an_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest
 def test_field_tables_are_the_deployment() -> None:
     deployment = deploy(load(), {})
     assert set(HARDWARE_FIELDS) | set(MODEL_FIELDS) <= set(vars(deployment))
+
+
+RAISING = {
+    "raises": (
+        "if ctx.request_rate > 0.2: raise ValueError('boom')\n    return 0.0, 0",
+        "decide failed: ValueError: boom",
+    ),
+    "index": ("return (1.0, 2.0)[int(ctx.request_rate * 10)], 0", "decide failed: IndexError"),
+    "exits": ("raise SystemExit(0)", "decide failed: SystemExit: 0"),
+    "bytecode": ("first, *rest = ctx\n    return first, 0", "cannot be compiled: Use of unsupported opcode"),
+    "array": ("import numpy\n    return 0.0, numpy.zeros(2)", "half"),
+    "constants": ("return (0.0 if MOCK is None else 1.0), 0", "half"),
+    "fraction": ("return 0.0, 0.5", "nonsense"),
+}
+
+
+@pytest.mark.parametrize("kind", RAISING)
+def test_a_policy_that_raises_harms_no_other(kind: str, tmp_path: Path) -> None:
+    body, message = RAISING[kind]
+    head = "from unittest.mock import MagicMock\nMOCK = MagicMock()\n"
+    path = written(tmp_path, head + SOURCE.replace('return ctx.hit_blocks / 2, "halved"', body))
+    ds = kvsweep.sweep(policy_files=[path], hit_ratio=0.5)
+    assert ds.policy.values.tolist() == list(POLICIES)
+    assert "half" in ds.attrs["kvsweep_warnings"] and message in ds.attrs["kvsweep_warnings"]
+
+
+HELPERS = {
+    "closure": "def made(f):\n    def decide(ctx): return f(ctx.hit_blocks), 'halved'\n    return decide\n"
+    "def half(blocks): return blocks / 2\ndecide = made(half)\n",
+    "default": "def half(blocks, mode='halved'): return blocks / 2, mode\n"
+    "def decide(ctx): return half(ctx.hit_blocks)\n",
+    "named": "from typing import NamedTuple\nclass Setting(NamedTuple):\n    divisor: float\nSET = Setting(2.0)\n"
+    "def decide(ctx): return ctx.hit_blocks / SET.divisor, 0\n",
+    "numpy": "import numpy\ndef decide(ctx): return numpy.float32(ctx.hit_blocks / 2), numpy.int64(0)\n",
+}
+
+
+@pytest.mark.parametrize("kind", HELPERS)
+def test_a_policy_means_the_same_called_and_compiled(kind: str, tmp_path: Path) -> None:
+    path = written(tmp_path, SOURCE.partition("def decide")[0] + HELPERS[kind])
+    point = {"policy_files": [path], "hit_ratio": 1, "total_blocks": 1000, "request_rate": 0.01, "p95_seconds": 10}
+    assert kvsweep.simulate(**point)["results"][0]["half"]["reassigned_hit_blocks"] == 500.0
+    assert float(kvsweep.sweep(**point).reassigned_hit_blocks.sel(policy="half")) == 500.0
+
+
+def test_edits_of_a_submodule_are_seen_across_processes(tmp_path: Path) -> None:
+    (tmp_path / "kvsweep_test_package").mkdir()
+    helper = written(tmp_path, "FACTOR = 2.0\n", "kvsweep_test_package/sub.py")
+    source = SOURCE.replace("ctx.hit_blocks / 2", "ctx.hit_blocks / kvsweep_test_package.sub.FACTOR")
+    policy, cache = written(tmp_path, "import kvsweep_test_package.sub\n" + source), tmp_path / "cache"
+    assert in_new_process(policy, cache) == 5000.0
+    helper.write_text("FACTOR = 16.0\n")
+    assert in_new_process(policy, cache) == 625.0
+
+
+def test_a_damaged_cache_only_costs_time(tmp_path: Path) -> None:
+    policy, cache = written(tmp_path, SOURCE), tmp_path / "cache"
+    assert in_new_process(policy, cache) == 5000.0
+    for content in (b"", b"\x80"):
+        for index in cache.rglob("*.nb*"):
+            index.write_bytes(content)
+        assert in_new_process(policy, cache) == 5000.0
+
+
+def test_a_cache_that_cannot_grow_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(jit.FunctionCache, "save_overload", refuse)
+    path = written(tmp_path, SOURCE.replace("/ 2", "/ 32"))
+    ds = kvsweep.sweep(policy_files=[path], hit_ratio=1, request_rate=0.01, p95_seconds=10)
+    assert float(ds.reassigned_hit_blocks.sel(policy="half")) == 312.5
+
+
+def test_a_filled_cache_made_read_only_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr(jit.FunctionCache, "__init__", refuse)
+    path = written(tmp_path, SOURCE.replace("/ 2", "/ 64"))
+    ds = kvsweep.sweep(policy_files=[path], hit_ratio=1, request_rate=0.01, p95_seconds=10)
+    assert float(ds.reassigned_hit_blocks.sel(policy="half")) == 156.25
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("KVSWEEP_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", refuse)
+    with pytest.raises(OSError):
+        cache_directory("kernels").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return ctx.hit_blocks * (1.0 / ctx.miss_blocks), 'halved'", "ZeroDivisionError"),
+        ("return ctx.hit_blocks / 3.0, 'halved'", None),
+        ("return (10**18 * int(ctx.miss_blocks)) % 7.0, 'halved'", "plain Python gives k = 2, the kernel 6"),
+    ],
+)
+def test_a_kernel_that_differs_from_plain_python_is_said(body: str, message: str | None, tmp_path: Path) -> None:
+    path = written(tmp_path, SOURCE.replace('return ctx.hit_blocks / 2, "halved"', body))
+    warnings = kvsweep.sweep(policy_files=[path], hit_ratio=[0, 0.5, 1]).attrs.get("kvsweep_warnings", "")
+    assert (message in warnings and "policy half" in warnings) if message else not warnings

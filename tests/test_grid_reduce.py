@@ -72,3 +72,13 @@ def test_unknown_reductions_and_dims_are_refused(options: dict[str, object], mes
     with pytest.raises(InputError) as caught:
         kvsweep.sweep(**options)  # type: ignore[arg-type]
     assert message in str(caught.value)
+
+
+def test_missing_blocks_are_laid_out_only_where_they_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Total x hit ratio may be a grid far larger than memory."""
+    axes = {"total_blocks": "1:20:1", "hit_ratio": "0:1:n30", "request_rate": 0.1, "p95_seconds": 10}
+    kept = kvsweep.sweep(**axes, reduce="success_rate")
+    assert kept.miss_blocks.shape == (20, 30)
+    monkeypatch.setattr("kvsweep.grid.sweep._miss_coord", lambda plan: pytest.fail("laid out"))
+    ds = kvsweep.sweep(**axes, reduce="success_rate", reduce_over="hit_ratio")
+    assert "miss_blocks" not in ds.coords and ds.total_blocks.size == 20

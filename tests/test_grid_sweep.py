@@ -159,6 +159,22 @@ def test_the_stored_config_is_the_study_again() -> None:
     assert again.attrs["kvsweep_config"] == ds.attrs["kvsweep_config"]
 
 
+def test_hardware_of_the_environment_is_part_of_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gpus.yaml").write_text("A100:\n  hbm_bandwidth: 1.0e+12\n")
+    monkeypatch.setenv("KVSWEEP_HARDWARE", str(tmp_path))
+    ds = kvsweep.sweep(**SMALL)
+    monkeypatch.delenv("KVSWEEP_HARDWARE")
+    again = kvsweep.sweep(**yaml.safe_load(ds.attrs["kvsweep_config"]))
+    assert again.attrs["kvsweep_catalog_sha256"] == ds.attrs["kvsweep_catalog_sha256"]
+    assert float(again.hbm_bandwidth) == 1e12
+
+
+def test_settings_without_effect_on_single_points_are_refused() -> None:
+    for name, value in (("dtype", "f8"), ("squeeze", False)):
+        with pytest.raises(InputError, match=f"^{name}: has no effect"):
+            kvsweep.simulate(**{name: value})
+
+
 def test_progress_counts_every_point_once() -> None:
     calls: list[tuple[int, int]] = []
     kvsweep.sweep(**SMALL, progress=lambda done, total: calls.append((done, total)))

@@ -136,3 +136,21 @@ def test_ties_in_order_are_broken_by_name() -> None:
     half = load_policies()["all_compute"]
     twins = [Policy(**{**vars(half), "name": name}) for name in ("b", "a")]
     assert list(PolicySet(twins)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["speedups", "placement", "total_blocks"])
+def test_names_of_a_result_row_are_no_policy_names(name: str, tmp_path: Path) -> None:
+    policies = load_policies([written(tmp_path, SOURCE.replace('"half"', f'"{name}"'))])
+    assert list(policies) == BUILT_IN
+    assert f"name = '{name}'; allowed: " in policies.problems[0]
+
+
+def test_what_a_policy_prints_stays_off_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load_policies([written(tmp_path, "print('hello')\n" + SOURCE)])
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+@pytest.mark.parametrize("source", ["async def decide(ctx):\n    return 0.0, 0\n", "def decide(ctx):\n    yield 0.0\n"])
+def test_a_decision_is_a_plain_function(source: str, tmp_path: Path) -> None:
+    policies = load_policies([written(tmp_path, SOURCE.partition("def decide")[0] + source)])
+    assert "neither generator nor coroutine" in policies.problems[0]

@@ -140,3 +140,9 @@ def test_hostile_labels_are_kept_as_they_are():
     ds = hostile()
     header = pack(ds).header
     assert [policy["label"] for policy in header["policies"]] == ds["policy_label"].values.tolist()
+
+
+def test_an_endless_axis_is_a_list_of_labels():
+    ds = kvsweep.sweep(disk_capacity=["1e12", "inf"], placement="auto", hit_ratio=0.5)
+    (dim,) = (dim for dim in pack(ds).header["dims"] if dim["name"] == "disk_capacity")
+    assert (dim["kind"], dim["values"]) == ("category", ["1e+12", "inf"])

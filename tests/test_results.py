@@ -132,11 +132,10 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeyp
     path = tmp_path / "sweep.nc"
     path.write_text("old")
 
-    def full_disk(self: xr.Dataset, target: Path, **_: object) -> None:
-        Path(target).write_text("half")
+    def full_disk(self: xr.Dataset, store: object, **_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", full_disk)
+    monkeypatch.setattr(xr.Dataset, "dump_to_store", full_disk)
     with pytest.raises(ResultError, match=f"cannot write {path}: No space left on device"):
         files.write_netcdf(kvsweep.sweep(hit_ratio=0.5), path)
     assert path.read_text() == "old"

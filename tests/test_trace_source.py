@@ -104,13 +104,12 @@ HOSTILE: dict[str, tuple[bytes | str, str]] = {
                   "requests[0]: h: 1000000000000000 blocks for 64 tokens"),
     "no block size": (json.dumps({"bs": 0, "requests": []}), "FILE: line 1: bs: 0 is out of range"),
     "turn no object": (json.dumps({"bs": 64, "requests": [3]}), "FILE: line 1: requests: [3] is not a list of objects"),
-    "parts no ids": (json.dumps({"timestamp": "1", "input_length": 1, "output_length": 1, "hash_ids": {"a": 1}}), ""),
     "columns differ": (json.dumps({**samples.VLLM, "output_lens": [1]}), "FILE: line 1: start_times: not as long"),
     "start is text": (json.dumps({**samples.VLLM, "start_times": ["a", 1, 2]}), "line 1: request 0: start: 'a' is not"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in HOSTILE if name != "parts no ids"])
+@pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused_by_place(name: str, tmp_path: Path) -> None:
     content, said = HOSTILE[name]
     path = tmp_path / "trace"

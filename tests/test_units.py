@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsweep.errors import InputError, unknown_name
+from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.units import SUFFIXES, format_quantity, parse_quantity
 
 
@@ -51,3 +51,16 @@ def test_an_unknown_name_suggests_the_nearest_and_lists_the_rest() -> None:
     message = str(unknown_name("--gpu", "h2000", ["A100", "H200"]))
     assert message == "--gpu: no 'h2000'; did you mean 'H200'? choose from A100, H200"
     assert "did you mean" not in str(unknown_name("--gpu", "zzzz", ["A100", "H200"]))
+
+
+def test_suffixes_scale_in_decimal() -> None:
+    for whole in range(1, 1000):
+        assert parse_quantity(f"{whole}%", "1", "x") == float(f"{whole}e-2")
+        assert parse_quantity(f"{whole}ms", "s", "x") == float(f"{whole}e-3")
+        assert parse_quantity(f"{whole / 100} GB", "byte", "x") == float(f"{whole}e7")
+        assert parse_quantity(f"{whole}/min", "1/s", "x") == whole / 60
+
+
+def test_a_value_is_shown_on_one_short_line_whatever_it_is() -> None:
+    assert len(shown(10**5000)) <= 80
+    assert len(shown([["x" * 10**6] * 100] * 100)) <= 80

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -17,7 +19,10 @@ import click
 import kvsweep
 from kvsweep.errors import InputError, ResultError, unknown_name
 
-COMMANDS = ("catalog", "simulate", "sweep", "report", "figures", "compare", "roofline", "trace", "cluster")
+COMMANDS = (
+    "catalog", "simulate", "sweep", "report", "figures", "serve", "compare", "roofline", "overhead", "trace",
+    "cluster",
+)  # fmt: skip
 """Subcommands; each is the click command of its own name in the module of its own name."""
 
 INTERRUPTED = 130
@@ -64,7 +69,9 @@ class _Group(click.Group):
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Run the command line and exit with its code."""
-        arguments = list(sys.argv[1:] if args is None else args)
+        _reopen_closed_streams()
+        _clean_up_when_terminated()
+        arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         # Taken from the arguments themselves: it stands anywhere, and an error in them precedes every option's value.
         debug = "--debug" in arguments
         arguments = [argument for argument in arguments if argument != "--debug"]
@@ -77,6 +84,19 @@ class _Group(click.Group):
         except KeyboardInterrupt:
             _fail(_Interrupted("interrupted"), debug)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _clean_up_when_terminated() -> None:
+    """Let SIGTERM end the process by way of every `finally`, so that no half-written file stays."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+
+def _reopen_closed_streams() -> None:
+    """Let what is printed on a closed stdout or stderr go nowhere; Python has None in their place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open as long as the process)
 
 
 def _fail(error: Exception, debug: bool) -> NoReturn:

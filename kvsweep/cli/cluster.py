@@ -77,10 +77,12 @@ def init(name: str, output: Path, profile: Path, force: bool, link: str, **given
               help="NetCDF file of the result.")  # fmt: skip
 @click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
               show_envvar=True, help="Python file with a retrieval policy of your own; repeatable.")  # fmt: skip
+@click.option("--events", type=_PATH, metavar="FILE", callback=_suffixed(".nc", ".json"),
+              help="Write the event log too: .nc, or .json for ui.perfetto.dev.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Assert the rules of conservation after every instant; slow.")
 @click.option("--force", is_flag=True, help="Overwrite the output.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no notes on stderr.")
-def run(trace: Path, config: Path, profile: Path, output: Path, force: bool, quiet: bool, **options: Any) -> None:
+def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **options: Any) -> None:
     """Play TRACE on a cluster and write what became of each request.
 
     The trace is read as by `kvsweep trace`; its blocks are brought to the cluster's pages.
@@ -88,10 +90,16 @@ def run(trace: Path, config: Path, profile: Path, output: Path, force: bool, qui
     from kvsweep.cluster.config import read_config
     from kvsweep.cluster.profile import read_profile
 
+    force, events = options.pop("force"), options.pop("events")
     check_writable(output, force)
+    if events is not None:
+        check_writable(events, force, "--events")
+        if events.resolve() == output.resolve():
+            raise InputError(f"--events: {events} is the output, too; allowed: another name")
     cluster_config, service = read_config(config), read_profile(profile)
-    from kvsweep.cluster.simulation import is_compiled
-    from kvsweep.cluster.simulation import run as simulate
+    from kvsweep.cluster.events import write_events
+    from kvsweep.cluster.outcome import dataset
+    from kvsweep.cluster.simulation import finish, is_compiled
     from kvsweep.results.files import write_netcdf
     from kvsweep.trace.read import read_trace
 
@@ -103,8 +111,11 @@ def run(trace: Path, config: Path, profile: Path, output: Path, force: bool, qui
             say(f"{profile}: assumed, not measured")
         if not is_compiled():
             say("compiling the simulator, once (about half a minute)")
-    ds = simulate(requests, cluster_config, service, **options)
+    finished = finish(requests, cluster_config, service, **options)
+    ds = dataset(finished)
     write_netcdf(ds, output)
+    if events is not None:
+        write_events(finished, events)
     if not quiet:
         say(f"wrote {output}: {ds.sizes['request']} requests, {int(ds['rejected'].sum())} of them rejected")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kvsweep.cli.options import check_page, say
 from kvsweep.cli.output import FORMATS, Column, print_table, to_csv, to_json
 
 if TYPE_CHECKING:
@@ -25,13 +26,31 @@ if TYPE_CHECKING:
     show_default=True,
     help="Form of the result; csv holds the row of each policy only.",
 )
-def compare(file_a: Path, file_b: Path, output_format: str) -> None:
+@click.option(
+    "--report", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with maps of what changed."
+)
+@click.option("--force", is_flag=True, help="Overwrite the report.")
+@click.option(
+    "--max-points",
+    type=click.IntRange(min=1),
+    default=4_000_000,
+    show_default=True,
+    help="Most grid points in both that the report may hold, policies not counted.",
+)
+def compare(file_a: Path, file_b: Path, output_format: str, report: Path | None, force: bool, max_points: int) -> None:
     """Compare sweep B with sweep A: configuration, and verdicts and times on the grid points both have."""
     from kvsweep.results.compare import compare as compare_datasets
     from kvsweep.results.files import open_dataset
 
+    if report is not None:
+        check_page("--report", report, force)
     with open_dataset(file_a) as a, open_dataset(file_b) as b:
         found = compare_datasets(a, b)
+        if report is not None:
+            from kvsweep.report import write_comparison
+
+            write_comparison(a, b, report, names=(file_a.name, file_b.name), cells_budget=max_points)
+            say(f"wrote {report} ({report.stat().st_size / 1e6:.3g} MB)")
     if output_format == "table":
         _print_configuration(found)
         click.echo()

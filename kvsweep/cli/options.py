@@ -1,4 +1,4 @@
-"""Options that `simulate` and `sweep` share, made from the tables of the model's inputs.
+"""Options that `simulate`, `sweep` and `overhead` share, made from the tables of the model's inputs.
 
 Values reach the engine as the text the user typed; it reads axes and units, and knows what is allowed.
 """
@@ -31,14 +31,17 @@ def dashed(name: str) -> str:
     return f"--{name.removesuffix('s') if name == 'policy_files' else name}".replace("_", "-")
 
 
-def model_options(defaults: Mapping[str, Any]) -> Callable[[F], F]:
-    """Return the decorator that adds an option for every input of the model; `defaults` are those of the workload."""
+def model_options(defaults: Mapping[str, Any], numbers: Mapping[str, Field] = NUMBER_FIELDS) -> Callable[[F], F]:
+    """Return the decorator that adds an option for every input of the model; `defaults` are those of the workload.
+
+    `numbers` are the numeric inputs, all by default.
+    """
     shown_defaults = {"stack": DEFAULT_STACK, **DEFAULT_MODEL, **defaults}
 
     def decorate(command: F) -> F:
         parts = [_part(name, kind, shown_defaults.get(name)) for name, kind in PART_FIELDS.items()]
-        numbers = [_number(field, shown_defaults.get(field.name)) for field in NUMBER_FIELDS.values()]
-        for option in reversed([*parts, *numbers, *_settings(shown_defaults["placement"])]):
+        figures = [number_option(field, shown_defaults.get(field.name)) for field in numbers.values()]
+        for option in reversed([*parts, *figures, *_settings(shown_defaults["placement"])]):
             command = option(command)
         return command
 
@@ -77,6 +80,15 @@ def output_options(suffixes: Sequence[str], what: str) -> Callable[[F], F]:
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given; a repeatable one that was not is absent, too."""
     return {name: value for name, value in options.items() if value is not None and value != ()}
+
+
+def check_page(option: str, path: Path, force: bool) -> None:
+    """Refuse early a path that is no place for an HTML page: by its suffix, or as `check_writable` does."""
+    from kvsweep.results.files import check_writable
+
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{option}: {path} does not end in .html; allowed: .html, .htm")
+    check_writable(path, force, option)
 
 
 def say(line: str) -> None:
@@ -118,7 +130,8 @@ def _part(name: str, kind: str, default: Any) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def _number(field: Field, default: Any) -> Callable[[F], F]:
+def number_option(field: Field, default: Any) -> Callable[[F], F]:
+    """Return the option for one number, with its meaning and unit as help."""
     unit = "" if field.unit == "1" else f" [{field.unit}]"
     return click.option(
         dashed(field.name), field.name, metavar="NUMBER", show_default=_readable(default),

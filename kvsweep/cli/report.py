@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kvsweep.cli.options import say
+from kvsweep.cli.options import check_page, say
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,14 +25,11 @@ def report(sweep: Path, output: Path | None, force: bool, max_points: int) -> No
 
     The page is one file that works offline: maps of every policy over any two axes, success rates, read-outs.
     """
-    from kvsweep.errors import InputError
     from kvsweep.report import write_report
-    from kvsweep.results.files import check_writable, open_dataset
+    from kvsweep.results.files import open_dataset
 
     path = output or sweep.with_suffix(".html")
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--output: {path} does not end in .html; allowed: .html, .htm")
-    check_writable(path, force)
+    check_page("--output", path, force)
     with open_dataset(sweep) as dataset:
         write_report(dataset, path, cells_budget=max_points)
     say(f"wrote {path} ({path.stat().st_size / 1e6:.3g} MB)")

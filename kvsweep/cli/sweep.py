@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.options import AXES_HELP, NUMBERS_HELP, dashed, given_options, model_options, output_options, say
+from kvsweep.cli.options import (
+    AXES_HELP,
+    NUMBERS_HELP,
+    check_page,
+    dashed,
+    given_options,
+    model_options,
+    output_options,
+    say,
+)
 from kvsweep.cli.study import RUN_SETTINGS, merged
 from kvsweep.costs.inputs import SWEEP_DEFAULTS
 from kvsweep.errors import InputError
@@ -125,13 +134,10 @@ def _check_output(task: _Task, show: _Show) -> None:
 
 def _check_report(task: _Task, path: Path, force: bool) -> None:
     from kvsweep.report.payload import DEFAULT_BUDGET, check_budget
-    from kvsweep.results.files import check_writable
 
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--report: {path} does not end in .html; allowed: .html, .htm")
     if task.reduction is not None:
         raise InputError("--report: a reduction has no points to show; allowed: --report without --reduce")
-    check_writable(path, force, "--report")
+    check_page("--report", path, force)
     check_budget({name: len(points) for name, points in task.plan.axes.items()}, DEFAULT_BUDGET)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,51 +29,66 @@ ASSUMPTIONS = (
 )
 
 
-def dataset(
-    state: State, trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy, cpu_seconds: float
-) -> xr.Dataset:
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that came to its end, and what it was made of; `cpu_seconds` [s] are those of the core alone."""
+
+    state: State
+    trace: Trace
+    config: ClusterConfig
+    profile: Profile
+    policy: Policy
+    cpu_seconds: float
+
+    @property
+    def end(self) -> int:
+        """Return the time of the last finish [ps]."""
+        return int(self.state.request[:, col.FINISHED].max(initial=0))
+
+
+def dataset(run: Finished) -> xr.Dataset:
     """Return requests, windows and workers of a finished run, with units and everything it was made from."""
-    end = int(state.request[:, col.FINISHED].max(initial=0))
-    variables = _requests(state, trace) | _windows(state, end) | _workers(state, end)
+    config = run.config
+    variables = _requests(run.state, run.trace) | _windows(run.state, run.end) | _workers(run.state, run.end)
     n_windows = len(variables["outstanding"][1])
     coords: dict[str, tuple[tuple[str, ...], Any]] = {
         "window": (("window",), np.arange(n_windows) * config.window_seconds),
-        "worker": (("worker",), text_array(_worker_names(config))),
+        "worker": (("worker",), text_array(worker_names(config))),
         "worker_role": (("worker",), text_array(["prefill"] * config.n_prefill + ["decode"] * config.n_decode)),
         "tier": (("tier",), text_array(TIERS)),
         "cause": (("cause",), text_array(CAUSES)),
     }
-    return sweep_dataset(variables, coords, _attrs(state, trace, config, profile, policy, cpu_seconds), squeeze=False)
+    return sweep_dataset(variables, coords, attributes_of(run), squeeze=False)
 
 
-def _worker_names(config: ClusterConfig) -> list[str]:
+def worker_names(config: ClusterConfig) -> list[str]:
+    """Return the name of each worker, prefill workers first."""
     return [f"prefill{w}" for w in range(config.n_prefill)] + [f"decode{d}" for d in range(config.n_decode)]
 
 
-def _attrs(
-    state: State, trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy, cpu_seconds: float
-) -> dict[str, Any]:
-    operations, beyond = _operations(state)
+def attributes_of(run: Finished) -> dict[str, Any]:
+    """Return what the figures of a run rest on."""
+    operations, beyond = _operations(run.state)
     reproducible = "SOURCE_DATE_EPOCH" in os.environ
     return {
-        "title": f"kvsweep cluster run: {config.name}",
+        "title": f"kvsweep cluster run: {run.config.name}",
         "history": f"{timestamp()} kvsweep cluster run",
         "references": REFERENCES,
         "comment": ASSUMPTIONS,
         "kvsweep_result": "cluster",
-        "kvsweep_fidelity": config.fidelity,
-        "kvsweep_model": profile.model or None,
-        "kvsweep_profile_kind": profile.kind,
-        "kvsweep_trace": trace.source,
-        "kvsweep_trace_notes": [str(note) for note in trace.notes],
-        "kvsweep_retrieval": f"{policy.name} ({policy.origin})",
-        "kvsweep_config": config_mapping(config),
-        "kvsweep_profile": profile_mapping(profile),
+        "kvsweep_fidelity": run.config.fidelity,
+        "kvsweep_model": run.profile.model or None,
+        "kvsweep_profile_kind": run.profile.kind,
+        "kvsweep_trace": run.trace.source,
+        "kvsweep_trace_notes": [str(note) for note in run.trace.notes],
+        "kvsweep_retrieval": f"{run.policy.name} ({run.policy.origin})",
+        "kvsweep_config": config_mapping(run.config),
+        "kvsweep_profile": profile_mapping(run.profile),
         "kvsweep_operations": operations,
         "kvsweep_extrapolated_ratio": beyond / operations if operations else 0.0,
-        "kvsweep_simulated_seconds": int(state.request[:, col.FINISHED].max(initial=0)) * 1e-12,
+        "kvsweep_simulated_seconds": run.end * 1e-12,
         # Of a file that is to be the same bytes again, the time it took is no part.
-        "kvsweep_cpu_seconds": None if reproducible else cpu_seconds,
+        "kvsweep_cpu_seconds": None if reproducible else run.cpu_seconds,
     }
 
 

@@ -32,38 +32,68 @@ def chains(trace: Trace, page_size: int) -> Chains:
 
     Full pages without a name, at the end of a prompt, belong to the request alone.
     """
-    if trace.block_size:
-        trace = change_block_size(trace, page_size)
     full = trace.input_tokens // page_size
-    named = np.minimum(trace.n_blocks, full)
-    ids = trace.blocks[_heads(trace.offsets, named)].astype(np.int64)
-    first = offsets_of(named)[:-1]
+    named = _named(trace, full, page_size)
+    if named is None:
+        named = _named(change_block_size(trace, page_size), full, page_size)
+        assert named is not None  # pages are never cut
+    ids, pages, rows = named
+    first = offsets_of(rows)[:-1]
     counts = np.bincount(ids)[ids] if len(ids) else ids
     begins = np.ones(len(ids), dtype=bool)
     begins[1:] = counts[1:] != counts[:-1]
-    begins[first[named > 0]] = True
+    begins[first[rows > 0]] = True
     starts = np.flatnonzero(begins)
-    lengths = np.diff(np.append(starts, len(ids)))
-    per_request = np.add.reduceat(np.append(begins, False), first) * (named > 0) if len(ids) else named * 0
-    own = full - named
+    lengths = np.add.reduceat(pages, starts) if len(ids) else ids
+    n_segments = np.diff(np.searchsorted(starts, np.append(first, len(ids))))
+    own = full - _row_sums(pages, rows)
     # Unnamed pages go on from a last segment that is the request's alone already.
-    last = np.cumsum(per_request) - 1
-    joined = (own > 0) & (named > 0) & (counts[np.maximum(first + named - 1, 0)] == 1) if len(ids) else own < 0
+    last = np.cumsum(n_segments) - 1
+    joined = own < 0
+    joined[rows > 0] = (own[rows > 0] > 0) & (counts[(first + rows - 1)[rows > 0]] == 1)
     lengths[last[joined]] += own[joined]
-    added = (own > 0) & ~joined
-    offsets = offsets_of(per_request + added)
-    chain = np.empty(offsets[-1], dtype=np.int64)
-    length = np.empty(offsets[-1], dtype=np.int64)
-    at_end = offsets[1:][added] - 1
-    is_named = np.ones(len(chain), dtype=bool)
+    return _numbered(ids[starts], lengths, n_segments, np.where(joined, 0, own))
+
+
+def _named(trace: Trace, full: Ints, page_size: int) -> tuple[Ints, Ints, Ints] | None:
+    """Return block ids, the full pages of each of these blocks, and the number of them in each request.
+
+    Blocks of several pages are taken as they are, as pages would be many more. None where that cannot be: for blocks
+    smaller than a page, or of which one request has more pages than another.
+    """
+    parts = trace.block_size // page_size if trace.block_size else 1
+    if trace.block_size and parts * page_size != trace.block_size:
+        return None
+    pages_of_row = np.minimum(full, trace.n_blocks * parts)
+    rows = -(-pages_of_row // parts)
+    ids = trace.blocks[_heads(trace.offsets, rows)].astype(np.int64)
+    pages = np.full(len(ids), parts, dtype=np.int64)
+    ends = offsets_of(rows)[1:][rows > 0] - 1
+    pages[ends] = (pages_of_row - (rows - 1) * parts)[rows > 0]
+    any_of = np.zeros(int(ids.max(initial=-1)) + 1, dtype=np.int64)
+    any_of[ids] = pages
+    return (ids, pages, rows) if (any_of[ids] == pages).all() else None
+
+
+def _numbered(ids: Ints, lengths: Ints, counts: Ints, own: Ints) -> Chains:
+    """Return the chains of `counts` segments a request, each known by an id, with `own` unnamed pages after them."""
+    offsets = offsets_of(counts + (own > 0))
+    at_end = offsets[1:][own > 0] - 1
+    is_named = np.ones(offsets[-1], dtype=bool)
     is_named[at_end] = False
-    chain[is_named], length[is_named] = ids[starts], lengths
-    chain[at_end] = (int(ids.max()) + 1 if len(ids) else 0) + np.arange(len(at_end))
-    length[at_end] = own[added]
+    chain, pages = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
+    chain[is_named], pages[is_named] = ids, lengths
+    chain[at_end] = int(ids.max(initial=-1)) + 1 + np.arange(len(at_end))
+    pages[at_end] = own[own > 0]
     chain = dense(chain)
     sizes = np.zeros(int(chain.max(initial=-1)) + 1, dtype=np.int64)
-    sizes[chain] = length
+    sizes[chain] = pages
     return Chains(sizes, offsets, chain)
+
+
+def _row_sums(values: Ints, counts: Ints) -> Ints:
+    ends = np.append(0, np.cumsum(values))
+    return np.asarray(ends[offsets_of(counts)[1:]] - ends[offsets_of(counts)[:-1]])
 
 
 def _heads(offsets: Ints, counts: Ints) -> Ints:

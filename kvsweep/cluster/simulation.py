@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from kvsweep.cluster import columns as col
 from kvsweep.cluster.audit import RULES, broken_rule
 from kvsweep.cluster.config import ClusterConfig, parse_config, read_config
 from kvsweep.cluster.engine import advance
-from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.profile import Profile, parse_profile, read_profile
 from kvsweep.cluster.setup import initial_state
 from kvsweep.cluster.state import State
@@ -63,6 +62,18 @@ def run(
     ResultError
         For a run that stopped making progress, or broke a rule: a fault of kvsweep.
     """
+    return dataset(finish(trace, config, profile, policy_files=policy_files, check=check))
+
+
+def finish(
+    trace: Trace | str | os.PathLike[str],
+    config: ClusterConfig | Mapping[str, Any] | str | os.PathLike[str],
+    profile: Profile | Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    policy_files: Sequence[str | Path] = (),
+    check: bool = False,
+) -> Finished:
+    """Return the finished run of which `run` returns the Dataset."""
     trace = trace if isinstance(trace, Trace) else read_trace(trace)
     config = _config(config)
     profile = _profile(profile)
@@ -71,7 +82,7 @@ def run(
     _core()(state, 0, _decision(policy))  # compiles, which is no part of the run's time
     began = time.process_time()
     state = checked_run(state, policy) if check else compiled_run(state, policy)
-    return dataset(state, trace, config, profile, policy, time.process_time() - began)
+    return Finished(state, trace, config, profile, policy, time.process_time() - began)
 
 
 def compiled_run(state: State, policy: Policy) -> State:
@@ -86,7 +97,6 @@ def plain_run(state: State, policy: Policy) -> State:
 
 def is_compiled() -> bool:
     """Return whether the core lies in the cache, so that no compilation waits."""
-    assert isinstance(advance, FunctionType)
     return program_is_compiled(advance, _OPTIONS)
 
 
@@ -97,13 +107,11 @@ def checked_run(state: State, policy: Policy) -> State:
 
 @cache
 def _core() -> Callable[..., int]:
-    assert isinstance(advance, FunctionType)
     return program(advance, _OPTIONS)
 
 
 @cache
 def _audit() -> Callable[..., int]:
-    assert isinstance(broken_rule, FunctionType)
     return program(broken_rule, _OPTIONS)
 
 

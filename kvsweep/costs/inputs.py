@@ -55,29 +55,29 @@ def _positive(name: str, unit: str, highest: float, doc: str) -> Field:
     return Field(name, unit, 0.0, highest, doc, open_below=True)
 
 
-# Upper bounds are far beyond any machine: they catch a slipped unit and keep every product finite.
+# Bounds are far beyond any machine: they catch a slipped unit and keep every product and quotient finite.
 HARDWARE_FIELDS: Mapping[str, Field] = {
     field.name: field
     for field in (
         Field("gpu_count", "1", 1.0, 1e6, "GPUs that share the work", whole=True),
         Field("dram_count", "1", 1.0, 1e6, "DRAM modules; they multiply capacity, not bandwidth", whole=True),
-        _positive("peak_flops", "FLOP/s", 1e21, "peak compute of one GPU"),
-        _positive("hbm_bandwidth", "byte/s", 1e18, "HBM bandwidth of one GPU"),
+        Field("peak_flops", "FLOP/s", 1.0, 1e21, "peak compute of one GPU"),
+        Field("hbm_bandwidth", "byte/s", 1.0, 1e18, "HBM bandwidth of one GPU"),
         _positive("hbm_capacity", "byte", 1e18, "HBM capacity of one GPU"),
-        _positive("dram_bandwidth", "byte/s", 1e18, "DRAM bandwidth"),
+        Field("dram_bandwidth", "byte/s", 1.0, 1e18, "DRAM bandwidth"),
         _positive("dram_capacity", "byte", 1e18, "capacity of one DRAM module"),
-        _positive("disk_bandwidth", "byte/s", 1e18, "disk read bandwidth"),
+        Field("disk_bandwidth", "byte/s", 1.0, 1e18, "disk read bandwidth"),
         _positive("disk_capacity", "byte", math.inf, "disk capacity"),
-        _positive("link_bandwidth", "byte/s", 1e18, "bandwidth of the link to the GPU"),
+        Field("link_bandwidth", "byte/s", 1.0, 1e18, "bandwidth of the link to the GPU"),
     )
 }
 MODEL_FIELDS: Mapping[str, Field] = {
     field.name: field
     for field in (
-        _positive("model_params", "1", 1e16, "parameters of the model"),
+        Field("model_params", "1", 1.0, 1e16, "parameters of the model"),
         Field("tokens_per_block", "1", 1.0, 1e6, "tokens in a KV block", whole=True),
-        _positive("bytes_per_block", "byte", 1e15, "bytes of a KV block"),
-        Field("gpu_eta", "1", 0.0, 1.0, "achieved share of the peak compute", open_below=True),
+        Field("bytes_per_block", "byte", 1.0, 1e15, "bytes of a KV block"),
+        Field("gpu_eta", "1", 1e-6, 1.0, "achieved share of the peak compute"),
     )
 }
 WORKLOAD_FIELDS: Mapping[str, Field] = {
@@ -86,8 +86,8 @@ WORKLOAD_FIELDS: Mapping[str, Field] = {
         Field("total_blocks", "block", 0.0, 1e12, "KV blocks a request needs", whole=True),
         Field("miss_blocks", "block", 0.0, 1e12, "blocks cached nowhere", whole=True),
         Field("hit_ratio", "1", 0.0, 1.0, "share of the blocks that is cached"),
-        _positive("request_rate", "1/s", 1e9, "requests a second"),
-        _positive("p95_seconds", "s", 1e9, "latency target"),
+        Field("request_rate", "1/s", 1e-9, 1e9, "requests a second"),
+        Field("p95_seconds", "s", 1e-9, 1e9, "latency target"),
     )
 }
 NUMBER_FIELDS: Mapping[str, Field] = {**HARDWARE_FIELDS, **MODEL_FIELDS, **WORKLOAD_FIELDS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -20,13 +20,16 @@ MAX_AXIS = 10_000_000
 FORMS = "start:stop:step, start:stop:nN, log:start:stop:nN or a,b,c"
 
 
-def number_axis(value: Any, field: Field, what: str) -> NDArray[np.float64]:
+def number_axis(value: Any, field: Field, what: str, longest: int = MAX_AXIS) -> NDArray[np.float64]:
     """Return the points (n,) of an axis given as a number, a list, an array or one of the text `FORMS`.
 
-    Raises InputError naming `what` for an empty axis, a point out of the field's range or one given twice.
+    Raises InputError naming `what` for an empty axis, a point out of the field's range or one given twice, and a
+    range of more than `longest` points, before it is laid out.
     """
     if isinstance(value, str):
-        points = _parse(value, field, what)
+        points = _parse(value, field, what, longest)
+    elif isinstance(value, Mapping | Set | bytes):
+        raise InputError(f"{what}: {shown(value)} is not an axis; allowed: a number, a list or {FORMS}")
     elif isinstance(value, Iterable):
         points = [field.check(item, what) for item in value]
     else:
@@ -60,7 +63,7 @@ def key_axis(value: Any, what: str) -> list[str]:
     return keys
 
 
-def _parse(text: str, field: Field, what: str) -> list[float]:
+def _parse(text: str, field: Field, what: str, longest: int) -> list[float]:
     if ":" not in text:
         return [parse_quantity(item, field.unit, what) for item in text.split(",")] if text.strip() else []
     if "," in text:
@@ -72,14 +75,14 @@ def _parse(text: str, field: Field, what: str) -> list[float]:
     count = parts[2].strip()
     if count.startswith("n") or logarithmic:
         start, stop = (parse_quantity(part, field.unit, what) for part in parts[:2])
-        return _spaced(start, stop, _count(count, text, what), logarithmic, what)
-    return _stepped(parts, field, text, what)
+        return _spaced(start, stop, _count(count, longest, text, what), logarithmic, what)
+    return _stepped((text, parts), field, what, longest)
 
 
-def _count(text: str, axis: str, what: str) -> int:
+def _count(text: str, longest: int, axis: str, what: str) -> int:
     # Ten digits are more than any count: int() refuses text of thousands of digits in its own words.
-    if not text.startswith("n") or not text[1:].isdecimal() or not 1 <= int(text[1:11]) <= MAX_AXIS or len(text) > 11:
-        raise InputError(f"{what}: {shown(text)} in {shown(axis)} is not nN; allowed: n1 to n{MAX_AXIS}")
+    if not text.startswith("n") or not text[1:].isdecimal() or not 1 <= int(text[1:11]) <= longest or len(text) > 11:
+        raise InputError(f"{what}: {shown(text)} in {shown(axis)} is not nN; allowed: n1 to n{longest}")
     return int(text[1:])
 
 
@@ -92,8 +95,12 @@ def _spaced(start: float, stop: float, count: int, logarithmic: bool, what: str)
     return [float(point) for point in spaced]
 
 
-def _stepped(parts: Sequence[str], field: Field, text: str, what: str) -> list[float]:
-    """Return start, start + step, … up to stop inclusive, in decimal: 0.42 is on 0.01:0.5:0.01 and not 0.42000001."""
+def _stepped(given: tuple[str, Sequence[str]], field: Field, what: str, longest: int) -> list[float]:
+    """Return start, start + step, … up to stop inclusive, in decimal: 0.42 is on 0.01:0.5:0.01 and not 0.42000001.
+
+    `given` is the text of the axis and its parts.
+    """
+    text, parts = given
     scale = parse_quantity  # a suffix scales in binary; plain numbers stay decimal
     try:
         start, stop, step = (Decimal(part.strip()) for part in parts)
@@ -104,8 +111,8 @@ def _stepped(parts: Sequence[str], field: Field, text: str, what: str) -> list[f
     if not finite or float(step) == 0.0 or (stop - start) * step < 0:
         raise InputError(f"{what}: {shown(text)} has no points; allowed: finite start and stop, a step towards stop")
     steps = (stop - start) / step
-    if steps >= MAX_AXIS:
-        raise InputError(f"{what}: {shown(text)} has {steps:.3g} points; allowed: at most {MAX_AXIS}")
+    if steps >= longest:
+        raise InputError(f"{what}: {shown(text)} has {steps:.3g} points; allowed: at most {longest}")
     return [float(start + index * step) for index in range(int(steps) + 1)]
 
 
@@ -118,18 +125,18 @@ def _first_repeated(items: Iterable[Any]) -> Any:
     return None
 
 
-def placement_axis(value: Any, what: str) -> list[str]:
+def placement_axis(value: Any, what: str, longest: int = MAX_AXIS) -> list[str]:
     """Return placement labels ``disk``, ``auto``, ``manual:V,D,K``; ``simplex:n`` expands to all manual triples.
 
-    `value` is one text or a list of texts; ``disk,auto`` is a list where no manual triple makes it ambiguous.
+    `value` is one text or a list of texts; a text may itself be a list, as in ``disk,manual:1,2,3,auto``.
+    A simplex of more than `longest` points is refused before it is laid out.
     """
     texts = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
     labels: list[str] = []
     for text in texts:
         if not isinstance(text, str):
             raise InputError(f"{what}: {shown(text)} is not a placement; allowed: {PLACEMENTS}")
-        items = [text] if ":" in text else text.split(",")
-        labels += [label for item in items for label in _placement(item.strip(), what)]
+        labels += [label for item in _placements(text) for label in _placement(item, what, longest)]
     if not labels:
         raise InputError(f"{what}: the axis has no points; allowed: {PLACEMENTS}")
     if len(set(labels)) != len(labels):
@@ -140,12 +147,25 @@ def placement_axis(value: Any, what: str) -> list[str]:
 PLACEMENTS = "disk, auto, manual:V,D,K (weights >= 0) or simplex:n (n 1 to 1000)"
 
 
-def _placement(text: str, what: str) -> list[str]:
+def _placements(text: str) -> list[str]:
+    """Return the placements of a list; the two parts after ``manual:V`` belong to it."""
+    parts = [part.strip() for part in text.split(",")]
+    items = []
+    while parts:
+        length = 3 if parts[0].startswith("manual:") else 1
+        items.append(",".join(parts[:length]))
+        del parts[:length]
+    return items
+
+
+def _placement(text: str, what: str, longest: int) -> list[str]:
     if text in ("disk", "auto"):
         return [text]
     kind, _, rest = text.partition(":")
     if kind == "simplex" and rest.isdecimal() and 1 <= int(rest) <= 1000:
         n = int(rest)
+        if (n + 1) * (n + 2) // 2 > longest:
+            raise InputError(f"{what}: {text} has {(n + 1) * (n + 2) // 2} points; allowed: at most {longest}")
         triples = ((v, d, n - v - d) for v in range(n, -1, -1) for d in range(n - v, -1, -1))
         return ["manual:" + ",".join(f"{weight / n:.12g}" for weight in triple) for triple in triples]
     if kind == "manual":

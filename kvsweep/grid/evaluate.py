@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid import kernels
 from kvsweep.grid.plan import Plan
-from kvsweep.policies.registry import Policy, PolicySet
+from kvsweep.policies.context import SIDES, Context
+from kvsweep.policies.registry import Policy, PolicySet, reason_of
 
 T = TypeVar("T")
 
@@ -69,6 +70,15 @@ class DecisionError(PolicyError):
         self.policy = policy
 
 
+def _spread(length: int) -> list[int]:
+    """Return a few indices spread over 0..length - 1, both ends among them."""
+    return sorted({0, length // 3, 2 * length // 3, length - 1})
+
+
+def _row(index: int) -> Slab:
+    return Slab(slice(index, index + 1), slice(0, 1), slice(0, 1), 1)
+
+
 class Evaluator:
     """Evaluates slabs of a plan; one object serves all threads, each with buffers of its own."""
 
@@ -96,7 +106,7 @@ class Evaluator:
 
     def _compile(self, jit: ModuleType) -> tuple[PolicySet, list[str]]:
         """Return the policies Numba accepts, and one line for each it does not."""
-        rows = self.rows(Slab(slice(0, 1), slice(0, 1), slice(0, 1), 1))
+        rows = self.rows(_row(0)).copy()
         arguments = (rows, self._rates[:1], self._targets[:1], self.buffers((1, 1, 1)))
         compiled, problems = [], []
         self._kernels = {}
@@ -107,9 +117,42 @@ class Evaluator:
                 problems.append(f"left out: {error}")
             else:
                 compiled.append(policy)
+                problems += self._differing(policy)
         if not compiled:
             raise PolicyError(f"no policy can be evaluated: {'; '.join(problems)}")
         return PolicySet(compiled), problems
+
+    def _differing(self, policy: Policy) -> list[str]:
+        """Return a warning where the kernel and plain Python disagree on a few points spread over the grid.
+
+        Python raises where IEEE arithmetic goes on (a division by zero, say) and has integers without end. Built-in
+        policies are proved equal by the tests.
+        """
+        if policy.origin.startswith("built in"):
+            return []
+        rows = np.concatenate([self.rows(_row(index)).copy() for index in _spread(self.plan.n_rows)], axis=1)
+        rates, targets = (axis[_spread(axis.size)] for axis in (self._rates, self._targets))
+        shape = (rows.shape[1], rates.size, targets.size)
+        out = tuple(np.empty(shape, dtype) for dtype in ("f8", "f8", "i1", "i1"))
+        try:
+            self._kernels[policy.name](rows, rates, targets, out)
+        except Exception:  # where it fails the evaluation proper leaves the policy out, and says so
+            return []
+        for row, rate, target in np.ndindex(shape):
+            values = rows[:, row].tolist()
+            request = (*values[:3], float(rates[rate]), float(targets[target]), *values[3:])
+            ctx = Context._make([*request, float(SIDES.index(policy.recomputes))])
+            where = f"at {ctx.total_blocks:g} blocks, {ctx.miss_blocks:g} missing, {ctx.request_rate:g}/s"
+            try:
+                chosen, mode = policy.choose(ctx)
+            except PolicyError as error:
+                return [f"{error}, {where}; the kernel goes on by IEEE arithmetic, where x/0 is inf"]
+            cell = (row, rate, target)
+            if chosen != out[0][cell] or policy.modes.index(mode) != out[3][cell]:
+                return [
+                    f"policy {policy.name}: plain Python gives k = {chosen:g}, the kernel {out[0][cell]:g}, {where}"
+                ]
+        return []
 
     def buffers(self, shape: tuple[int, ...]) -> tuple[NDArray[Any], ...]:
         """Return fresh (reassigned blocks, total time, SLO met, decision mode) arrays of `shape`."""
@@ -135,7 +178,14 @@ class Evaluator:
 
     def evaluate(self, policy: Policy, rows: NDArray[np.float64], slab: Slab, out: Sequence[NDArray[Any]]) -> None:
         """Fill the four arrays of `out` with the decisions of `policy` on a slab whose rows are `rows`."""
-        nonsense = self._kernels[policy.name](rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out))
+        arguments = rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out)
+        try:
+            nonsense = self._kernels[policy.name](*arguments)
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:  # a decision that raises somewhere on the grid
+            message = f"policy {policy.name} ({policy.origin}): decide failed: {reason_of(error)}"
+            raise DecisionError(policy.name, message) from error
         if nonsense:
             raise DecisionError(
                 policy.name,

@@ -30,8 +30,12 @@ def _parts(value: Any, seen: set[int]) -> list[str]:
     value = getattr(value, "py_func", value)
     if isinstance(value, FunctionType):
         return _function_parts(value, seen)
+    if isinstance(value, list):
+        if id(value) in seen:  # a list may hold itself
+            return ["again list"]
+        seen.add(id(value))
     if isinstance(value, tuple | list):
-        return ["("] + [part for item in value for part in _parts(item, seen)] + [")"]
+        return [*getattr(value, "_fields", ()), "("] + [part for item in value for part in _parts(item, seen)] + [")"]
     if isinstance(value, type):
         return _class_parts(value, seen)
     if isinstance(value, ModuleType | BuiltinFunctionType):
@@ -54,9 +58,22 @@ def _function_parts(function: FunctionType, seen: set[int]) -> list[str]:
         value = function.__globals__[name]
         parts += [name, *_parts(value, seen)]
         if isinstance(value, ModuleType):
-            # `helper.f(x)` names the module and the attribute: follow the attributes this code can mean.
-            for attribute in sorted(names & vars(value).keys()):
-                parts += [attribute, *_parts(vars(value)[attribute], seen)]
+            parts += _attribute_parts(value, names, seen)
+    return parts
+
+
+def _attribute_parts(
+    module: ModuleType, names: set[str], seen: set[int], way: tuple[ModuleType, ...] = ()
+) -> list[str]:
+    """Return the parts of what `names` can mean in `module`: ``package.helper.f(x)`` names every step of the `way`."""
+    if module in way:  # modules may import each other
+        return []
+    parts: list[str] = []
+    for attribute in sorted(names & vars(module).keys()):
+        value = vars(module)[attribute]
+        parts += [attribute, *_parts(value, seen)]
+        if isinstance(value, ModuleType):
+            parts += _attribute_parts(value, names, seen, (*way, module))
     return parts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import inspect
 import re
@@ -12,21 +13,22 @@ import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Any
+from types import CellType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import numba
+import numpy as np
 from numba import cfunc, njit, types
-from numba.core.errors import NumbaError
+from numba.core.caching import FunctionCache
 from numba.extending import overload_method
 
 from kvsweep.cache import cache_directory, write_whole
 from kvsweep.costs import placement, restore
 from kvsweep.errors import PolicyError
-from kvsweep.grid import kernels
+from kvsweep.grid import kernels, timing
 from kvsweep.grid.fingerprint import fingerprint
 from kvsweep.policies.context import SIDES, Context
-from kvsweep.policies.registry import Policy
+from kvsweep.policies.registry import Policy, reason_of
 
 # Strict IEEE arithmetic: with reassociation or reciprocals allowed the scan runs 1.8 times as fast, and the
 # kernel's k, times and verdicts would no longer be the scalar path's to the last bit.
@@ -47,65 +49,108 @@ _METHODS = (
 )
 
 
-def is_compiled(policy: Policy) -> bool:
-    """Return whether a kernel of exactly this policy lies in the cache, so that no compilation waits."""
-    return any((cache_directory(KERNELS) / _key(policy) / "__pycache__").glob("*.nbc"))
+def is_compiled(policy: Policy, template: ModuleType = kernels) -> bool:
+    """Return whether the `template` around exactly this policy lies in the cache, so that no compilation waits."""
+    try:
+        return any((cache_directory(KERNELS) / _key(policy, template) / "__pycache__").glob("*.nbc"))
+    except Exception:  # the policy's constants are foreign code, too; compiling it will say what is wrong
+        return False
 
 
 @cache
 def row_kernel() -> Callable[..., None]:
     """Return the compiled `kernels.fill_rows`."""
-    key = fingerprint(kernels.fill_rows, extra=(*_versions(), repr(_KERNEL)))[:32]
+    key = fingerprint(kernels.fill_rows, extra=(*_versions(kernels), repr(_KERNEL)))[:32]
     inlined = {
         function.__name__: njit(**_INLINE)(function)
         for function in (placement.miss_blocks, placement.residency, restore.blended_throughput)
     }
-    module = _module(key, {}, inlined)
+    module = _module(key, _source(kernels), {}, inlined)
     return _compiled(module, "fill_rows")
 
 
-_policy_kernels: dict[str, Callable[..., int]] = {}
+class TimingKernels(NamedTuple):
+    """`timing.decide_one` and `timing.decide_many`, compiled around the decision of one policy."""
+
+    one: Callable[[Context], tuple[float, int]]
+    many: Callable[..., None]
+
+
+_policy_modules: dict[str, ModuleType] = {}
 
 
 def policy_kernel(policy: Policy) -> Callable[..., int]:
     """Return `kernels.evaluate_rows` compiled around the decision of `policy`."""
-    key = _key(policy)
-    if key not in _policy_kernels:
-        _register_context_methods()
-        given = {
-            "decide": njit(**_INLINE)(indexed(policy, _module_name(key))),
-            "RECOMPUTES": _side(policy),
-            "N_MODES": len(policy.modes),
-        }
-        _policy_kernels[key] = _compiled(_module(key, given, {}), "evaluate_rows")
-    return _policy_kernels[key]
+    return _compiled(_policy_module(policy, kernels), "evaluate_rows")
+
+
+def timing_kernels(policy: Policy) -> TimingKernels:
+    """Return what the overhead harness times of `policy`, compiled; raises PolicyError where that fails."""
+
+    def build(name: str) -> Callable[[], Callable[..., Any]]:
+        return lambda: _compiled(_policy_module(policy, timing), name)
+
+    request = Context._make([1.0] * len(Context._fields))._replace(recomputes=_side(policy))
+    many = (np.ones((len(request), 1)), 1, np.empty(1), np.empty(1, np.int8))
+    return TimingKernels(
+        _called(policy, build("decide_one"), (request,), request),
+        _called(policy, build("decide_many"), many, request),
+    )
 
 
 def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[..., int]:
-    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where Numba refuses."""
-    kernel = policy_kernel(policy)
+    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where that fails."""
+    rows, rates, targets, _ = arguments
+    values = rows[:, 0].tolist()
+    first = Context._make([*values[:3], float(rates[0]), float(targets[0]), *values[3:], _side(policy)])
+    return _called(policy, lambda: policy_kernel(policy), arguments, first)
+
+
+def _called(
+    policy: Policy, build: Callable[[], Callable[..., Any]], arguments: tuple[Any, ...], request: Context
+) -> Callable[..., Any]:
+    """Return the kernel that `build` makes, called once with `arguments`, which compiles it for them.
+
+    `request` is one the policy could be asked to decide. Raises PolicyError where anything of it fails.
+    """
     try:
+        kernel = build()
         kernel(*arguments)
-    except NumbaError as error:
-        rows, rates, targets, _ = arguments
-        values = rows[:, 0].tolist()
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:  # Numba refuses in many ways, and foreign code may raise anything
         # What fails as plain Python, too, says why more plainly than Numba can.
-        policy.choose(Context._make([*values[:3], float(rates[0]), float(targets[0]), *values[3:], _side(policy)]))
+        policy.choose(request)
         raise PolicyError(
             f"policy {policy.name} ({policy.origin}): cannot be compiled: {_reason(error, policy)}"
         ) from error
     return kernel
 
 
-def _reason(error: NumbaError, policy: Policy) -> str:
-    """Return the telling line of a Numba message and the line of the policy's file it is about."""
-    lines = [line.strip(" -") for line in str(error).splitlines()]
+def _policy_module(policy: Policy, template: ModuleType) -> ModuleType:
+    """Return the copy of `template` around the decision of `policy`; the same one for the same decision."""
+    key = _key(policy, template)
+    if key not in _policy_modules:
+        _register_context_methods()
+        given = {
+            "decide": njit(**_INLINE)(indexed(policy, _module_name(key))),
+            "RECOMPUTES": _side(policy),
+            "N_MODES": len(policy.modes),
+        }
+        _policy_modules[key] = _module(key, _source(template), given, {})
+    return _policy_modules[key]
+
+
+def _reason(error: BaseException, policy: Policy) -> str:
+    """Return the telling line of Numba's message and the line of the policy's file it is about."""
+    lines = [line.strip(" -") for line in str(error).splitlines()] or [reason_of(error)]
     boilerplate = ("Failed in nopython", "Resolution failure", "During:", "There are", "Enable logging", "Overload ")
     telling = [line for line in lines if line and not line.startswith((*boilerplate, "File ", ">>>"))]
     name = Path(policy.decide.__code__.co_filename).name
     place = [match[1] for line in lines if (match := re.match(rf'File ".*{re.escape(name)}", line (\d+)', line))]
     where = f" (line {place[-1]})" if place else ""
-    return f"{telling[0][:200] if telling else lines[0]}{where}; allowed: arithmetic on ctx, loops, branches, helpers"
+    said = telling[0][:200] if telling else type(error).__name__
+    return f"{said}{where}; allowed: arithmetic on ctx, loops, branches, helpers"
 
 
 def indexed(policy: Policy, module: str) -> FunctionType:
@@ -128,7 +173,8 @@ def _for_numba(
 ) -> FunctionType:
     def index_of(constant: Any) -> Any:
         if isinstance(constant, tuple):
-            return tuple(index_of(item) for item in constant)
+            items = [index_of(item) for item in constant]
+            return type(constant)(*items) if hasattr(constant, "_fields") else tuple(items)
         return modes.index(constant) if isinstance(constant, str) and constant in modes else constant
 
     def compilable(value: Any) -> Any:
@@ -143,72 +189,95 @@ def _for_numba(
     code = code.replace(co_consts=tuple(index_of(constant) for constant in code.co_consts))
     space = function.__globals__
     names = {name: compilable(space[name]) for name in code.co_names if name in space}
-    copy = FunctionType(code, {**space, **names}, function.__name__, function.__defaults__, function.__closure__)
+    defaults = tuple(compilable(value) for value in function.__defaults__ or ())
+    closure = tuple(CellType(compilable(cell.cell_contents)) for cell in function.__closure__ or ())
+    copy = FunctionType(code, {**space, **names}, function.__name__, defaults or None, closure or None)
     copy.__module__ = module
     return copy
 
 
-def program(function: FunctionType, options: Mapping[str, Any]) -> Callable[..., Any]:
+def program(function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any]:
     """Return `function` compiled with every Python function it reaches, cached like the kernels.
 
     What Numba caches is an entry of one line in a module of its own, named by the digest of all behind it.
     """
+    assert isinstance(function, FunctionType)
     key = _program_key(function, options)
     inner = njit(**options)(_for_numba(function, (), _module_name(key), {}, options))
     names = ", ".join(inspect.signature(function).parameters)
     source = f"def entry({names}):\n    return function({names})\n"
-    module = _module(key, {"function": inner}, {}, source.encode())
-    return njit(cache=True, nogil=True, **options)(vars(module)["entry"])  # type: ignore[no-any-return]
+    return _compiled(_module(key, source.encode(), {"function": inner}, {}), "entry", {"nogil": True, **options})
 
 
-def program_is_compiled(function: FunctionType, options: Mapping[str, Any]) -> bool:
+def program_is_compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:
     """Return whether `program` of exactly this function lies in the cache."""
     return any((cache_directory(KERNELS) / _program_key(function, options) / "__pycache__").glob("*.nbc"))
 
 
-def _program_key(function: FunctionType, options: Mapping[str, Any]) -> str:
-    return fingerprint(function, extra=(*_versions(), repr(sorted(options.items()))))[:32]
+def _program_key(function: Callable[..., Any], options: Mapping[str, Any]) -> str:
+    return fingerprint(function, extra=(numba.__version__, sys.version, repr(sorted(options.items()))))[:32]
 
 
 def decision(policy: Policy) -> Any:
-    """Return the decision of `policy` as a C function of the fields of `Context`, for compiled code to call."""
-    key = fingerprint(policy.decide, indexed, extra=("decision", _key(policy)))[:32]
-    _register_context_methods()
-    given = {"decide": njit(**_INLINE)(indexed(policy, _module_name(key))), "Context": Context}
+    """Return the decision of `policy` as a C function of the fields of `Context`, for compiled code to call.
+
+    Raises PolicyError where it cannot be compiled.
+    """
+    signature = types.float64(*[types.float64] * len(Context._fields))
     names = ", ".join(Context._fields)
     source = f"def entry({names}):\n    return float(decide(Context({names}))[0])\n"
-    module = _module(key, given, {}, source.encode())
-    signature = types.float64(*[types.float64] * len(Context._fields))
-    return cfunc(signature, cache=True, error_model="numpy")(vars(module)["entry"])
+    try:
+        key = fingerprint(policy.decide, extra=("decision", _key(policy, kernels)))[:32]
+        _register_context_methods()
+        given = {"decide": njit(**_INLINE)(indexed(policy, _module_name(key))), "Context": Context}
+        entry = vars(_module(key, source.encode(), given, {}))["entry"]
+        try:
+            return cfunc(signature, error_model="numpy", cache=True)(entry)
+        except Exception:  # a damaged or read-only cache; what is wrong with the policy shows again
+            return cfunc(signature, error_model="numpy")(entry)
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:  # as in `_called`
+        raise PolicyError(
+            f"policy {policy.name} ({policy.origin}): cannot be compiled: {_reason(error, policy)}"
+        ) from error
 
 
 def _side(policy: Policy) -> float:
     return float(SIDES.index(policy.recomputes))
 
 
-def _key(policy: Policy) -> str:
-    settings = (*_versions(), repr(_KERNEL), repr(_INLINE), policy.recomputes, repr(policy.modes))
+def _key(policy: Policy, template: ModuleType) -> str:
+    settings = (*_versions(template), repr(_KERNEL), repr(_INLINE), policy.recomputes, repr(policy.modes))
     methods = [getattr(Context, name) for name in _METHODS]
-    return fingerprint(policy.decide, kernels.evaluate_rows, indexed, *methods, extra=settings)[:32]
+    return fingerprint(policy.decide, *_functions(template), indexed, *methods, extra=settings)[:32]
 
 
-def _versions() -> tuple[str, ...]:
-    return (numba.__version__, sys.version, Path(kernels.__file__).read_text(encoding="utf-8"))
+def _functions(template: ModuleType) -> list[FunctionType]:
+    return [value for value in vars(template).values() if isinstance(value, FunctionType)]
+
+
+def _versions(template: ModuleType) -> tuple[str, ...]:
+    return (numba.__version__, sys.version, _source(template).decode())
+
+
+def _source(template: ModuleType) -> bytes:
+    assert template.__file__ is not None
+    return Path(template.__file__).read_bytes()
 
 
 def _module_name(key: str) -> str:
     return f"kvsweep_kernel_{key}"
 
 
-def _module(key: str, before: dict[str, Any], after: dict[str, Any], source: bytes | None = None) -> ModuleType:
-    """Return a copy of `kernels`, or a module of `source`, under a name and a folder of its own, made by its `key`.
+def _module(key: str, source: bytes, before: dict[str, Any], after: dict[str, Any]) -> ModuleType:
+    """Return a module of `source` under a name and a folder of its own, made by its `key`.
 
     Numba files a compiled function beside its source and finds it again by module name, so both carry the key:
     a changed dependency is a new key and cannot meet an old kernel, in this process or another.
     """
     name = _module_name(key)
     folder = cache_directory(KERNELS) / key
-    source = source or Path(kernels.__file__).read_bytes()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.py"
@@ -229,8 +298,34 @@ def _module(key: str, before: dict[str, Any], after: dict[str, Any], source: byt
     return module
 
 
-def _compiled(module: ModuleType, name: str) -> Callable[..., Any]:
-    return njit(cache=True, **_KERNEL)(vars(module)[name])  # type: ignore[no-any-return]
+class _ForgivingCache(FunctionCache):
+    """Numba's cache of a kernel on disk, where a damaged or full folder costs a compilation and never the run."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the cached kernel, or None where there is none that can be read."""
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception:  # whatever unpickling a damaged file raises
+            with contextlib.suppress(OSError):
+                self.flush()  # type: ignore[no-untyped-call]
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a compiled kernel where the disk lets it."""
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+
+def _compiled(module: ModuleType, name: str, options: Mapping[str, Any] = _KERNEL) -> Callable[..., Any]:
+    """Return the compiled function `name` of `module`, which holds it from then on."""
+    function = vars(module)[name]
+    if isinstance(function, FunctionType):
+        kernel = vars(module)[name] = njit(**options)(function)
+        # What `cache=True` would set; a cache that was filled and is now read-only has no place for Numba's files.
+        with contextlib.suppress(RuntimeError):
+            kernel._cache = _ForgivingCache(kernel.py_func)  # type: ignore[no-untyped-call]
+        return kernel  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 @cache

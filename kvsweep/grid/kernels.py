@@ -90,7 +90,7 @@ def evaluate_rows(rows: Any, request_rate: Any, p95_seconds: Any, out: Any) -> i
                 answer, mode = decide(ctx)
                 reassigned = ctx.clamp(answer)
                 total_time = ctx.total_seconds(reassigned)
-                nonsense += (answer != answer) | (mode < 0) | (mode >= N_MODES)
+                nonsense += (answer != answer) | (mode < 0) | (mode >= N_MODES) | (mode != int(mode))
                 reassigned_out[row, i, j] = reassigned
                 time_out[row, i, j] = total_time
                 meets_out[row, i, j] = ctx.violation(total_time) == 0.0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.catalog.load import Catalog, load
+from kvsweep.catalog.load import ENVIRONMENT, Catalog, load
 from kvsweep.costs import placement as placements
 from kvsweep.costs.deployment import Deployment, deploy
 from kvsweep.costs.inputs import (
@@ -25,7 +25,7 @@ from kvsweep.costs.inputs import (
     WORKLOAD_FIELDS,
 )
 from kvsweep.errors import InputError, PolicyError, shown, unknown_name
-from kvsweep.grid.axes import key_axis, number_axis, placement_axis, placement_weights
+from kvsweep.grid.axes import MAX_AXIS, key_axis, number_axis, placement_axis, placement_weights
 from kvsweep.policies.registry import PolicySet, load_policies
 
 DEPLOYMENT_AXES = (*PART_FIELDS, *HARDWARE_FIELDS, *MODEL_FIELDS)
@@ -103,11 +103,14 @@ class Plan:
         return np.array(rows, dtype=np.float64)
 
 
-def make_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None) -> Plan:
+def make_plan(
+    options: Mapping[str, Any], spell: Mapping[str, str] | None = None, max_points: int | None = None
+) -> Plan:
     """Return the plan of a sweep described by `options`, as `kvsweep.sweep` takes them.
 
-    `spell` says how messages call an option (the command line adds dashes). Raises InputError for the first
-    option that cannot be used.
+    `spell` says how messages call an option (the command line adds dashes). A grid of more than `max_points` is
+    refused before it is laid out; None leaves it to the memory there is. Raises InputError for the first option
+    that cannot be used.
     """
     names = {name: (spell or {}).get(name, name) for name in (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS)}
     for name in options:
@@ -119,16 +122,21 @@ def make_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None
             f"{names['miss_blocks']}: give either {names['miss_blocks']} or {names['hit_ratio']}, not both"
         )
     config = {**SWEEP_DEFAULTS, **given}
+    if of_environment := os.environ.get(ENVIRONMENT):
+        # Part of the study: without these folders the same study would mean other machines.
+        folders = [folder for folder in of_environment.split(os.pathsep) if folder]
+        config["hardware"] = [*folders, *_paths(given.get("hardware", ()), names["hardware"])]
     if "miss_blocks" in given:
         del config["hit_ratio"]
 
     catalog = load(_paths(given.get("hardware", ()), names["hardware"]), names["hardware"])
     policies = _policies(given, names)
-    deployment_axes = _deployment_axes(given, names, catalog)
+    deployment_axes = _deployment_axes(given, names, catalog, max_points)
     deployments = _deployments(deployment_axes, catalog)
     if "stack" not in deployment_axes:
         deployment_axes = {"stack": [deployments[0].stack], **deployment_axes}
-    axes = deployment_axes | _workload_axes(config, names)
+    axes = deployment_axes | _workload_axes(config, names, max_points)
+    _check_size(axes, names, max_points)
     if "miss_blocks" in axes and np.max(axes["miss_blocks"]) > np.min(axes["total_blocks"]):
         raise InputError(
             f"{names['miss_blocks']}: {np.max(axes['miss_blocks']):g} is more than {names['total_blocks']} "
@@ -169,16 +177,12 @@ def _overflows(plan: Plan) -> bool:
         hits -= placements.miss_blocks(hits, placements.hit_percent(float(np.max(plan.numbers("hit_ratio")))))
     else:
         hits -= float(np.min(plan.numbers("miss_blocks")))
-    for deployment in plan.deployments:
-        vram, dram, disk = deployment.capacities()
-        for shares in plan.fractions():
-            if np.isnan(shares[0]):
-                over = hits > vram + dram + disk
-            else:
-                over = any(hits * share > held for share, held in zip(shares, (vram, dram, disk), strict=True))
-            if over:
-                return True
-    return False
+    held = np.array([deployment.capacities() for deployment in plan.deployments])
+    shares = plan.fractions()
+    automatic = np.isnan(shares[:, 0])
+    # Every placement meets every deployment: the largest share of a tier meets its smallest capacity.
+    manual = shares[~automatic].max(axis=0, initial=0.0)
+    return bool((automatic.any() and hits > held.sum(axis=1).min()) or np.any(hits * manual > held.min(axis=0)))
 
 
 def _paths(value: Any, what: str) -> list[Path]:
@@ -202,8 +206,11 @@ def _policies(given: Mapping[str, Any], names: Mapping[str, str]) -> PolicySet:
     return policies
 
 
-def _deployment_axes(given: Mapping[str, Any], names: Mapping[str, str], catalog: Catalog) -> dict[str, Any]:
+def _deployment_axes(
+    given: Mapping[str, Any], names: Mapping[str, str], catalog: Catalog, max_points: int | None
+) -> dict[str, Any]:
     axes: dict[str, Any] = {}
+    longest = max_points or MAX_AXIS
     for name, kind in PART_FIELDS.items():
         if name in given:
             axes[name] = key_axis(given[name], names[name])
@@ -211,24 +218,34 @@ def _deployment_axes(given: Mapping[str, Any], names: Mapping[str, str], catalog
                 catalog.part(kind, key, names[name])
     for name in (*HARDWARE_FIELDS, *MODEL_FIELDS):
         if name in given:
-            axes[name] = number_axis(given[name], NUMBER_FIELDS[name], names[name])
+            axes[name] = number_axis(given[name], NUMBER_FIELDS[name], names[name], longest)
     count = math.prod(len(points) for points in axes.values())
     if count > MAX_DEPLOYMENTS:
         raise InputError(f"{', '.join(axes)}: {count:.3g} deployments; allowed: at most {MAX_DEPLOYMENTS}")
+    _check_size(axes, names, max_points)
     return axes
+
+
+def _check_size(axes: Mapping[str, Any], names: Mapping[str, str], max_points: int | None) -> None:
+    """Raise InputError naming the axes of several points where the grid has more than `max_points`."""
+    count = math.prod(len(points) for points in axes.values())
+    if max_points is not None and count > max_points:
+        long = ", ".join(names[name] for name, points in axes.items() if len(points) > 1)
+        raise InputError(f"{long}: {count} points together; allowed: at most {max_points}")
 
 
 def _deployments(axes: Mapping[str, Any], catalog: Catalog) -> list[Deployment]:
     return [deploy(catalog, dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())]
 
 
-def _workload_axes(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _workload_axes(config: Mapping[str, Any], names: Mapping[str, str], max_points: int | None) -> dict[str, Any]:
     axes: dict[str, Any] = {}
+    longest = max_points or MAX_AXIS
     for name in WORKLOAD_AXES:
         if name == "placement":
-            axes[name] = placement_axis(config[name], names[name])
+            axes[name] = placement_axis(config[name], names[name], longest)
         elif name in config:
-            axes[name] = number_axis(config[name], WORKLOAD_FIELDS[name], names[name])
+            axes[name] = number_axis(config[name], WORKLOAD_FIELDS[name], names[name], longest)
     return axes
 
 

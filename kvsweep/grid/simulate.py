@@ -41,12 +41,19 @@ def simulate(**options: Any) -> dict[str, Any]:
     return simulate_plan(simulation_plan(options))
 
 
-def simulation_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None) -> Plan:
-    """Return the checked plan of a simulation; `spell` as in `make_plan`."""
+def simulation_plan(
+    options: Mapping[str, Any], spell: Mapping[str, str] | None = None, max_points: int | None = None
+) -> Plan:
+    """Return the checked plan of a simulation; `spell` and `max_points` as in `make_plan`."""
     given = {name: value for name, value in options.items() if value is not None}
+    for name in ("dtype", "squeeze"):
+        if name in given:
+            raise InputError(
+                f"{(spell or {}).get(name, name)}: has no effect on single points; allowed: leaving it out"
+            )
     dropped = "miss_blocks" if "hit_ratio" in given else None
     defaults = {name: value for name, value in SIMULATE_DEFAULTS.items() if name != dropped}
-    plan = make_plan(defaults | given, spell)
+    plan = make_plan(defaults | given, spell, max_points)
     for name, points in plan.axes.items():
         if len(points) > 1 and name not in _SEVERAL:
             several = ", ".join(plan.called(option) for option in _SEVERAL)

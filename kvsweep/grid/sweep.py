@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +71,7 @@ def run_plan(
 ) -> xr.Dataset:
     """Return the Dataset of a plan, see `sweep`."""
     check_threads(plan, threads)
+    timestamp()  # SOURCE_DATE_EPOCH is input, too: refused before any work
     run = (threads, progress, announce)
     if reduce is None:
         return deciding(plan, announce, lambda sound: _stored(sound, run))
@@ -93,7 +94,7 @@ def _stored(plan: Plan, run: tuple[Any, Any, Any]) -> xr.Dataset:
     }
     row_dims = tuple(plan.axes)[:-2]
     rows = plan.shape[:-2]
-    coords = _coords(plan, policies) | {
+    coords = _coords(plan, policies, plan.axes) | {
         "storage_throughput": (row_dims, arrays["storage_throughput"].reshape(rows)),
         "tier_hit_blocks": ((*row_dims, "tier"), arrays["tier_hit_blocks"].reshape(*rows, len(TIERS))),
     }
@@ -108,7 +109,8 @@ def _stored(plan: Plan, run: tuple[Any, Any, Any]) -> xr.Dataset:
 
 def _reduced(plan: Plan, reduce: Any, reduce_over: Any, run: tuple[Any, Any, Any]) -> xr.Dataset:
     policies, variables, kept, problems = reduce_grid(plan, reduce, reduce_over, *run)
-    coords = {name: coord for name, coord in _coords(plan, policies).items() if set(coord[0]) <= {"policy", *kept}}
+    known = _coords(plan, policies, kept)
+    coords = {name: coord for name, coord in known.items() if set(coord[0]) <= {"policy", *kept}}
     over = [dim for dim in plan.axes if dim not in kept]
     lengths = ", ".join(f"{dim} ({len(plan.axes[dim])})" for dim in over)
     config = {**plan.config, "reduce": check_reduction(plan, reduce, reduce_over)[0], "reduce_over": over}
@@ -141,17 +143,20 @@ def sources(plan: Plan) -> dict[str, str]:
     return found
 
 
-def _coords(plan: Plan, policies: PolicySet) -> Coords:
-    """Return the axes and what else is known of each point, on the dims it depends on."""
+def _coords(plan: Plan, policies: PolicySet, kept: Collection[str]) -> Coords:
+    """Return the axes and what else is known of each point of the `kept` dims, on the dims it depends on."""
     coords: Coords = {"tier": (("tier",), text_array(TIERS))}
     for name, points in plan.axes.items():
         coords[name] = ((name,), text_array(points) if isinstance(points, list) else points)
     for tier, shares in zip(TIERS, plan.fractions().T, strict=True):
         coords[f"{tier}_fraction"] = (("placement",), shares)
-    return coords | _policy_coords(policies) | _deployment_coords(plan) | _miss_coord(plan)
+    coords |= policy_coords(policies) | _deployment_coords(plan)
+    # Computed only where it is kept: total x hit ratio may be a grid far larger than memory.
+    return coords | (_miss_coord(plan) if {"total_blocks", "hit_ratio"} <= set(kept) else {})
 
 
-def _policy_coords(policies: PolicySet) -> Coords:
+def policy_coords(policies: PolicySet) -> Coords:
+    """Return what describes the policies, each on the dim ``policy``."""
     listed = list(policies.values())
     dim = ("policy",)
     return {
@@ -216,8 +221,6 @@ def _deployment_coords(plan: Plan) -> Coords:
 
 
 def _miss_coord(plan: Plan) -> Coords:
-    if plan.hit_dim == "miss_blocks":
-        return {}
     percent = np.array([hit_percent(float(ratio)) for ratio in plan.numbers("hit_ratio")])
     # The arithmetic of `miss_blocks` on arrays: rint rounds half to even, too.
     missing = np.rint(plan.numbers("total_blocks")[:, None] * (100.0 - percent) / 100.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -22,6 +23,9 @@ from kvsweep.errors import PolicyError, shown, unknown_name
 from kvsweep.policies.context import SIDES, Context
 
 ENTRY_POINT_GROUP = "kvsweep.policies"
+
+RESERVED_NAMES = frozenset({*Context._fields, "placement", "speedups"})
+"""Names no policy can have: a result row holds them beside the policies."""
 
 _HELPER_MODULES = {"context", "registry", "outcome"}
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -52,18 +56,24 @@ class Policy:
             answer = self.decide(ctx)
             reassigned, mode = answer
             reassigned = float(reassigned)
-        except Exception as error:
-            raise PolicyError(f"policy {self.name} ({self.origin}): decide failed: {_reason(error)}") from error
+            label = self._label_of(mode)
+        except (Exception, SystemExit) as error:
+            raise PolicyError(f"policy {self.name} ({self.origin}): decide failed: {reason_of(error)}") from error
         if math.isnan(reassigned):
             raise PolicyError(f"policy {self.name} ({self.origin}): decide returned NaN blocks; allowed: a number")
-        if isinstance(mode, int) and 0 <= mode < len(self.modes):
-            mode = self.modes[mode]
-        if mode not in self.modes:
+        if label is None:
             raise PolicyError(
                 f"policy {self.name} ({self.origin}): decide returned mode {shown(mode)}; "
                 f"allowed: {', '.join(self.modes)} or an index of these"
             )
-        return ctx.clamp(reassigned), str(mode)
+        return ctx.clamp(reassigned), label
+
+    def _label_of(self, mode: Any) -> str | None:
+        """Return the label `mode` is or is the index of; None for anything else, as the kernels judge it."""
+        if isinstance(mode, str):
+            return mode if mode in self.modes else None
+        index = int(mode)
+        return self.modes[index] if index == mode and 0 <= index < len(self.modes) else None
 
 
 class PolicySet(Mapping[str, Policy]):
@@ -110,14 +120,15 @@ def load_policies(files: Iterable[str | Path] = ()) -> PolicySet:
     problems: list[str] = []
     for origin, load in _sources(files):
         try:
-            policy = _from_module(load(), origin)
+            with contextlib.redirect_stdout(sys.stderr):  # stdout is for results, also where a policy prints
+                policy = _from_module(load(), origin)
             if policy.name in found:
                 raise PolicyError(f"name {policy.name!r} is already taken by {found[policy.name].origin}")
             taken = sum(len(other.modes) for other in found.values())
             if taken + len(policy.modes) > _MAX_MODES:
                 raise PolicyError(f"more than {_MAX_MODES} decision modes over all policies")
         except (Exception, SystemExit) as error:  # foreign code: whatever it raises stays its own problem
-            problems.append(f"{origin}: left out: {_reason(error)}")
+            problems.append(f"{origin}: left out: {reason_of(error)}")
         else:
             found[policy.name] = policy
     return PolicySet(found.values(), problems)
@@ -187,18 +198,22 @@ def _from_module(module: ModuleType, origin: str) -> Policy:
         )
 
     def one_argument(value: Any) -> bool:
-        return inspect.isfunction(value) and len(inspect.signature(value).parameters) == 1
+        plain = not (inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value))
+        return plain and inspect.isfunction(value) and len(inspect.signature(value).parameters) == 1
+
+    def identifies(value: Any) -> bool:
+        return isinstance(value, str) and bool(_IDENTIFIER.fullmatch(value)) and value not in RESERVED_NAMES
 
     identifier = "a name of letters, digits, _ . - (64 at most)"
     return Policy(
-        name=field("name", identifier, lambda value: isinstance(value, str) and bool(_IDENTIFIER.fullmatch(value))),
+        name=field("name", f"{identifier}, but no field of ctx, placement or speedups", identifies),
         label=field("label", "a line of text", text),
         description=field("description", "a line of text", text),
         color=field("color", "#rrggbb", lambda value: isinstance(value, str) and bool(_COLOR.fullmatch(value))),
         order=float(field("order", "a finite number", _is_finite_number)),
         recomputes=field("recomputes", " | ".join(SIDES), lambda value: value in SIDES),
         modes=tuple(field("modes", f"a tuple of distinct labels, each {identifier}", labels)),
-        decide=field("decide", "a function decide(ctx)", one_argument),
+        decide=field("decide", "a function decide(ctx), neither generator nor coroutine", one_argument),
         origin=origin,
     )
 
@@ -207,7 +222,8 @@ def _is_finite_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """Return what `error` says on one line; foreign code may raise anything."""
     if isinstance(error, PolicyError):
         return str(error)
     if isinstance(error, SyntaxError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["write_report"]
+__all__ = ["write_comparison", "write_report"]
 
 
 def __getattr__(name: str) -> Any:
@@ -12,4 +12,8 @@ def __getattr__(name: str) -> Any:
         from kvsweep.report.page import write_report
 
         return write_report
+    if name == "write_comparison":
+        from kvsweep.report.changes_page import write_comparison
+
+        return write_comparison
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

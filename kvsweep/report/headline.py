@@ -73,16 +73,22 @@ def _answer(names: list[str], passes: NDArray[Any], best: list[int], total: int)
 
 def _where(ds: xr.Dataset, fails: NDArray[np.bool_], dims: list[str], who: str) -> str:
     """Return the smallest box of axis ranges that holds every failing point."""
-    parts = []
-    for axis, dim in enumerate(dims):
-        hit = np.asarray(fails.any(axis=tuple(other for other in range(fails.ndim) if other != axis)))
-        text = _range(ds[dim], dim, hit)
-        if text:
-            parts.append(text)
+    parts = box(ds, fails, dims)
     share_of = share(int(fails.sum()), fails.size)
     if not parts:
         return f"{who} fails at {share_of} of the points, somewhere along the whole of every axis."
     return f"{who} fails at {share_of} of the points, all of them at {listed(parts)}."
+
+
+def box(ds: xr.Dataset, chosen: NDArray[np.bool_], dims: list[str]) -> list[str]:
+    """Return the axis ranges that hold every chosen point (\\*dims), without those that are a whole axis."""
+    parts = []
+    for axis, dim in enumerate(dims):
+        hit = np.asarray(chosen.any(axis=tuple(other for other in range(chosen.ndim) if other != axis)))
+        text = _range(ds[dim], dim, hit)
+        if text:
+            parts.append(text)
+    return parts
 
 
 def _range(axis: xr.DataArray, dim: str, hit: NDArray[np.bool_]) -> str:

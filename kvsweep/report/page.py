@@ -60,37 +60,55 @@ def write_report(
 
 def render(ds: xr.Dataset, payload: Payload) -> str:
     """Return the page; every text of the Dataset in it is escaped."""
-    style = asset("viewer.css")
-    script = viewer_script(EMBEDDED)
-    answer, *rest = payload.header["headline"]
-    return fill(
-        asset("page.html"),
-        {
-            "csp": escape(content_security_policy(script, style)),
-            "source": escape(str(ds.attrs.get("source", "kvsweep"))),
-            "title": escape(shorten(payload.header["title"], 120)),
-            "answer": escape(answer),
-            "style": style,
-            "summary": _summary(payload, rest, ds),
-            "viewer": asset("viewer.html"),
-            "provenance": _provenance(ds, payload),
-            "header": json_for_script(payload.header),
-            "planes": "\n".join(_plane(name, raw) for name, raw in payload.planes.items()),
-            "script": script,
-        },
-    )
+    parts = {
+        "source": escape(str(ds.attrs.get("source", "kvsweep"))),
+        "title": escape(shorten(payload.header["title"], 120)),
+        "summary": summary(payload, _counts(payload), [ds]),
+        "viewer": viewer_markup(),
+        "provenance": _provenance(ds, payload),
+    }
+    return assemble(payload, parts, EMBEDDED)
+
+
+def assemble(payload: Payload, parts: dict[str, str], modules: Sequence[str]) -> str:
+    """Return the page of a payload; `parts` is markup, `modules` come after those of the viewer."""
+    style, script = asset("viewer.css"), viewer_script(modules)
+    own = {
+        "csp": escape(content_security_policy(script, style)),
+        "answer": escape(payload.header["headline"][0]),
+        "style": style,
+        "header": json_for_script(payload.header),
+        "planes": "\n".join(_plane(name, raw) for name, raw in payload.planes.items()),
+        "script": script,
+    }
+    return fill(asset("page.html"), parts | own)
+
+
+def viewer_markup() -> str:
+    """Return the elements of the viewer: maps with the break-even line, and the chart of success rates."""
+    return maps_markup("Explore", asset("break-even.html")) + "\n" + asset("chart.html")
+
+
+def maps_markup(title: str, more: str = "") -> str:
+    """Return the elements of the maps under the heading `title`, with `more` controls."""
+    return fill(asset("maps.html"), {"title": title, "more": more})
 
 
 def viewer_script(more: Sequence[str] = ()) -> str:
     """Return the viewer with the modules `more` after it, as one strict script that leaks no names."""
-    modules = "\n".join(asset(name) for name in (*SCRIPTS, *more))
+    return strict_script([asset(name) for name in (*SCRIPTS, *more)])
+
+
+def strict_script(texts: Sequence[str]) -> str:
+    """Return modules as one strict script that leaks no names."""
+    modules = "\n".join(texts)
     return f'(() => {{\n"use strict";\n{modules}\n}})();\n'
 
 
 @cache
-def asset(name: str) -> str:
+def asset(name: str, package: str = "kvsweep.report") -> str:
     """Return an asset without indentation and whole-line comments, which the reader of a page does not need."""
-    text = resources.files("kvsweep.report").joinpath("assets", name).read_text(encoding="utf-8")
+    text = resources.files(package).joinpath("assets", name).read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines()]
     if name.endswith(".js"):
         lines = [line for line in lines if not line.startswith(("//", "/**", "* ", "*/")) and line != "*"]
@@ -124,18 +142,18 @@ def _plane(name: str, raw: bytes) -> str:
     return f'<script type="application/octet-stream" id="kv-plane-{escape(name)}">{text}</script>'
 
 
-def _summary(payload: Payload, sentences: Sequence[str], ds: xr.Dataset) -> str:
-    """Return the rest of the headline beside the counts of the whole sweep."""
-    items = "".join(f"<li>{escape(text)}</li>" for text in sentences)
+def summary(payload: Payload, counts: str, datasets: Sequence[xr.Dataset]) -> str:
+    """Return the rest of the headline and what was warned of beside a table of counts, as markup."""
+    items = "".join(f"<li>{escape(text)}</li>" for text in payload.header["headline"][1:])
     listing = f"<ul>{items}</ul>" if items else "<p></p>"
-    warnings = str(ds.attrs.get("kvsweep_warnings", ""))
+    warnings = "\n".join(filter(None, dict.fromkeys(str(ds.attrs.get("kvsweep_warnings", "")) for ds in datasets)))
     note = (
         '<div class="warning" tabindex="0" role="region" aria-label="Notes">'
         f"<strong>Note.</strong> {escape(warnings)}</div>"
     )
     return (
         '<section aria-label="Summary" class="answer-rest">'
-        f"<div>{listing}{note if warnings else ''}</div>{_counts(payload)}</section>"
+        f"<div>{listing}{note if warnings else ''}</div>{counts}</section>"
     )  # fmt: skip
 
 
@@ -162,29 +180,34 @@ def _counts(payload: Payload) -> str:
 
 
 def _provenance(ds: xr.Dataset, payload: Payload) -> str:
-    study = str(ds.attrs.get("kvsweep_config", "")).strip()
-    ways = (
-        ("Command", provenance.command_line(ds)),
-        ("Study file, for kvsweep sweep STUDY.yaml", study),
-        ("Python", provenance.python_call(ds)),
-    )
-    again = "".join(f"<p>{name}</p><pre>{escape(text)}</pre>" for name, text in ways if text)
     parts = [
-        f'<div><h3>Workload</h3>{_rows(provenance.axes_rows(ds))}</div>',
-        f'<div><h3>Machine and model</h3>{_rows(provenance.deployment_rows(ds))}</div>',
-        f'<div><h3>Sources of the catalog figures</h3>{_rows(provenance.source_rows(ds))}</div>',
-        f"<div><h3>Versions, assumptions, precision</h3>{_rows(provenance.version_rows(ds, payload))}</div>",
-        f"<div><h3>To reproduce</h3>{again or '<p>The file does not say how it was made.</p>'}</div>",
+        f'<div><h3>Workload</h3>{rows_table(provenance.axes_rows(ds))}</div>',
+        f'<div><h3>Machine and model</h3>{rows_table(provenance.deployment_rows(ds))}</div>',
+        f'<div><h3>Sources of the catalog figures</h3>{rows_table(provenance.source_rows(ds))}</div>',
+        f"<div><h3>Versions, assumptions, precision</h3>{rows_table(provenance.version_rows(ds, payload))}</div>",
+        f"<div><h3>To reproduce</h3>{reproduction(ds)}</div>",
     ]  # fmt: skip
     descriptions = [(policy["label"], policy["description"]) for policy in payload.header["policies"]]
-    parts.append(f"<div><h3>Policies</h3>{_rows(descriptions)}</div>")
+    parts.append(f"<div><h3>Policies</h3>{rows_table(descriptions)}</div>")
     return (
         '<section aria-labelledby="kv-provenance"><h2 id="kv-provenance">Where the numbers come from</h2>'
         f'<div class="columns">{"".join(parts)}</div></section>'
     )
 
 
-def _rows(rows: provenance.Rows) -> str:
+def reproduction(ds: xr.Dataset) -> str:
+    """Return the ways to make a sweep again, as markup."""
+    ways = (
+        ("Command", provenance.command_line(ds)),
+        ("Study file, for kvsweep sweep STUDY.yaml", str(ds.attrs.get("kvsweep_config", "")).strip()),
+        ("Python", provenance.python_call(ds)),
+    )
+    again = "".join(f"<p>{name}</p><pre>{escape(text)}</pre>" for name, text in ways if text)
+    return again or "<p>The file does not say how it was made.</p>"
+
+
+def rows_table(rows: provenance.Rows) -> str:
+    """Return names and texts as a table, as markup."""
     body = "".join(
         f'<tr><th scope="row"><span class="clip">{escape(name)}</span></th><td>{escape(value)}</td></tr>'
         for name, value in rows

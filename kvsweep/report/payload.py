@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,26 @@ class Payload:
         return sum(map(len, self.planes.values()))
 
 
+@dataclass
+class Planes:
+    """Planes under way: `specs` describes each, `stored` holds their bytes, `ranges` spans each quantity's values."""
+
+    specs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    stored: dict[str, bytes] = field(default_factory=dict)
+    ranges: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, name: str, values: NDArray[Any], dims: list[str], residue: float = math.inf) -> None:
+        """Add the plane `name`, which depends on `dims`, unless the viewer can derive it to within DERIVED_ERROR."""
+        quantity = name.partition(".")[0]
+        self.ranges[quantity] = _widen(self.ranges.get(quantity), values)
+        if residue < DERIVED_ERROR:
+            self.specs[name] = {"type": "derived", "error": residue}
+            return
+        spec, parts = _store(values)
+        self.specs[name] = spec | {"dims": dims}
+        self.stored |= {name + suffix: gzip.compress(raw, 9, mtime=0) for suffix, raw in parts.items()}
+
+
 def pack(ds: xr.Dataset, cells_budget: int = DEFAULT_BUDGET) -> Payload:
     """Return the payload of a full sweep.
 
@@ -65,22 +85,20 @@ def pack(ds: xr.Dataset, cells_budget: int = DEFAULT_BUDGET) -> Payload:
     ds = _with_two_axes(ds)
     dims = [str(dim) for dim in ds["meets_slo"].dims if dim != "policy"]
     check_budget({dim: ds.sizes[dim] for dim in dims}, cells_budget)
-    verdict = ds.kvsweep.verdict.transpose("policy", *dims).values.astype(np.uint8)
-    specs: dict[str, dict[str, Any]] = {}
-    planes: dict[str, bytes] = {}
-    ranges: dict[str, list[float]] = {}
-    for name, array in _arrays(ds, dims, verdict):
+    numbers = _bare(ds)
+    verdict = numbers.kvsweep.verdict.transpose("policy", *dims).values.astype(np.uint8)
+    planes = Planes()
+    for name, array in _arrays(numbers, dims, verdict):
         values, kept = independent(array, dims)
-        quantity = name.partition(".")[0]
-        ranges[quantity] = _widen(ranges.get(quantity), values)
-        rest = _residue(ds, name, array) if _is_large(values) else math.inf
-        if rest < DERIVED_ERROR:
-            specs[name] = {"type": "derived", "error": rest}
-            continue
-        specs[name], stored = _store(values)
-        specs[name]["dims"] = kept
-        planes |= {name + suffix: gzip.compress(raw, 9, mtime=0) for suffix, raw in stored.items()}
-    return Payload(_header(ds, dims, verdict) | {"planes": specs, "ranges": ranges}, planes)
+        planes.add(name, values, kept, _residue(numbers, name, array) if _is_large(values) else math.inf)
+    return Payload(_header(ds, dims, verdict) | {"planes": planes.specs, "ranges": planes.ranges}, planes.stored)
+
+
+def _bare(ds: xr.Dataset) -> xr.Dataset:
+    """Return `ds` with data in place of coordinates: aligning and merging these is most of xarray's time here."""
+    free = [name for name in ds.indexes if name != "tier"]  # tiers are picked by name
+    bare = ds.drop_indexes(free)
+    return bare.reset_coords([name for name in bare.coords if name != "tier"])
 
 
 def require_full_sweep(ds: xr.Dataset) -> None:
@@ -90,7 +108,7 @@ def require_full_sweep(ds: xr.Dataset) -> None:
     analysis.require_sweep(ds)
 
 
-def check_budget(sizes: dict[str, int], budget: int) -> None:
+def check_budget(sizes: Mapping[str, int], budget: int) -> None:
     """Raise InputError naming the ways out when the grid has more points than `budget`."""
     points = math.prod(sizes.values())
     if points > budget:
@@ -213,39 +231,43 @@ def _widen(known: list[float] | None, values: NDArray[Any]) -> list[float]:
 
 
 def _header(ds: xr.Dataset, dims: list[str], verdict: NDArray[np.uint8]) -> dict[str, Any]:
-    names = [str(name) for name in ds["policy"].values]
-    columns = ("label", "description", "color")
-    texts = zip(*(ds[f"policy_{column}"].values for column in columns), strict=True)
-    axes = _default_axes(ds, dims)
+    axes = default_axes({dim: ds.sizes[dim] for dim in dims})
+    passes = verdict == analysis.VERDICTS.index("pass")
     answer = headline(ds, verdict, dims)
     return {
         "format": FORMAT,
         "title": str(ds.attrs.get("title", "Restore or recompute")),
-        "dims": [_dim(ds, dim) for dim in dims],
+        "dims": [describe_dim(ds, dim) for dim in dims],
         "scalars": _scalars(ds),
-        "policies": [
-            {"id": name} | dict(zip(columns, map(str, text), strict=True))
-            for name, text in zip(names, texts, strict=True)
-        ],
+        "policies": describe_policies(ds),
         "simplest": simplest_first(ds["policy_modes"].values, ds["policy_order"].values),
         "modes": str(ds["decision_mode"].attrs.get("flag_meanings", "")).split(),
         "axes": axes,
-        "start": _start(verdict, dims, axes),
+        "start": start_amid(passes.any(axis=0) & ~passes.all(axis=0), dims, axes),
         "headline": answer.sentences,
         "counts": answer.counts.tolist(),
         "sufficient": answer.sufficient.tolist(),
     }
 
 
-def _dim(ds: xr.Dataset, name: str) -> dict[str, Any]:
+def describe_policies(ds: xr.Dataset) -> list[dict[str, str]]:
+    """Return id, label, description and colour of each policy, as they are in the Dataset."""
+    columns = {"id": "policy", "label": "policy_label", "description": "policy_description", "color": "policy_color"}
+    return [{key: str(ds[name].values[index]) for key, name in columns.items()} for index in range(ds.sizes["policy"])]
+
+
+def describe_dim(ds: xr.Dataset, name: str) -> dict[str, Any]:
+    """Return what the viewer needs to know of an axis."""
     axis = ds[name]
-    numeric = axis.dtype.kind in "fiu"
+    # An endless store (disk_capacity inf) has no place on a scale: such an axis is a list of labels.
+    numeric = axis.dtype.kind in "fiu" and bool(np.isfinite(axis.values).all())
+    texts = [f"{value:g}" if axis.dtype.kind in "fiu" else str(value) for value in axis.values]
     return {
         "name": name,
         "label": label(name),
         "unit": unit(name, axis),
         "kind": "number" if numeric else "category",
-        "values": [float(value) if numeric else str(value) for value in axis.values],
+        "values": axis.values.astype(float).tolist() if numeric else texts,
     }
 
 
@@ -254,16 +276,14 @@ def _scalars(ds: xr.Dataset) -> dict[str, float]:
     return {name: float(ds[name]) for name in names if ds[name].ndim == 0}
 
 
-def _default_axes(ds: xr.Dataset, dims: list[str]) -> list[str]:
+def default_axes(sizes: Mapping[str, int]) -> list[str]:
     """Return the two dims drawn first: the usual pair where it varies, else the longest that do."""
-    preferred = [dim for dim in AXIS_PREFERENCE if dim in dims] + [dim for dim in dims if dim not in AXIS_PREFERENCE]
-    return sorted(preferred, key=lambda dim: ds.sizes[dim] == 1)[:2]
+    preferred = [dim for dim in AXIS_PREFERENCE if dim in sizes] + [dim for dim in sizes if dim not in AXIS_PREFERENCE]
+    return sorted(preferred, key=lambda dim: sizes[dim] == 1)[:2]
 
 
-def _start(verdict: NDArray[np.uint8], dims: list[str], axes: list[str]) -> dict[str, int]:
-    """Return where to look first: each slider where the policies differ at most points, the cursor amid those."""
-    passes = verdict == 3
-    differ = passes.any(axis=0) & ~passes.all(axis=0)
+def start_amid(differ: NDArray[np.bool_], dims: list[str], axes: list[str]) -> dict[str, int]:
+    """Return where to look first: each slider where most of the points in `differ` are, the cursor amid those."""
     start: dict[str, int] = {}
     for dim in [dim for dim in dims if dim not in axes] + axes:
         axis = dims.index(dim)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 import numpy as np
 import xarray as xr
-import yaml
 
 from kvsweep.report.labels import label, number, unit
 from kvsweep.report.payload import Payload
+from kvsweep.results.files import mapping_attr
 
 Rows = list[tuple[str, str]]
 
@@ -22,6 +21,8 @@ DEPLOYMENT = (
 WORKLOAD = ("total_blocks", "placement", "hit_ratio", "miss_blocks", "request_rate", "p95_seconds")
 _REPEATED = ("placement", "policy_files", "hardware")
 """Settings whose values may hold commas: their option is given once for each."""
+PREFIXED = ("B", "B/s", "FLOP/s")
+"""Units that are printed with an SI prefix."""
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -76,13 +77,13 @@ def error_bound(payload: Payload) -> float:
 
 def source_rows(ds: xr.Dataset) -> Rows:
     """Return where the figures of every catalog entry in use come from."""
-    return [(str(entry), str(citation)) for entry, citation in _mapping(ds, "kvsweep_sources").items()]
+    return [(str(entry), str(citation)) for entry, citation in mapping_attr(ds, "kvsweep_sources").items()]
 
 
 def command_line(ds: xr.Dataset) -> str:
     """Return the command that makes this sweep again, empty when the file does not hold its configuration."""
     words = ["kvsweep", "sweep"]
-    for name, value in _mapping(ds, "kvsweep_config").items():
+    for name, value in mapping_attr(ds, "kvsweep_config").items():
         if name == "squeeze":  # the command line always does
             continue
         option = "--" + name.removesuffix("s" if name == "policy_files" else "").replace("_", "-")
@@ -94,19 +95,11 @@ def command_line(ds: xr.Dataset) -> str:
 
 def python_call(ds: xr.Dataset) -> str:
     """Return the Python call that makes this sweep again, empty when the file does not hold its configuration."""
-    config = _mapping(ds, "kvsweep_config")
+    config = mapping_attr(ds, "kvsweep_config")
     if not config:
         return ""
     options = ",\n".join(f"    {name}={value!r}" for name, value in config.items())
     return f"import kvsweep\n\nds = kvsweep.sweep(\n{options},\n)"
-
-
-def _mapping(ds: xr.Dataset, attribute: str) -> dict[str, Any]:
-    try:
-        mapping = yaml.safe_load(ds.attrs.get(attribute, ""))
-    except yaml.YAMLError:
-        return {}
-    return mapping if isinstance(mapping, dict) else {}
 
 
 def _extent(axis: xr.DataArray, name: str) -> str:
@@ -123,7 +116,7 @@ def _extent(axis: xr.DataArray, name: str) -> str:
 
 def quantity(value: float, units: str) -> str:
     """Return a number with its unit, bytes and operations with an SI prefix."""
-    if units in ("B", "B/s", "FLOP/s"):
+    if units in PREFIXED:
         for size, prefix in _PREFIXES:
             if abs(value) >= size:
                 return f"{number(value / size)} {prefix}{units}"

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-import yaml
 
 from kvsweep.errors import InputError
 from kvsweep.results.analysis import require_sweep
+from kvsweep.results.files import mapping_attr
 from kvsweep.results.names import NAMES
 from kvsweep.results.slices import grid_dims, value_text
 
@@ -86,7 +86,8 @@ def compare(a: xr.Dataset, b: xr.Dataset) -> Comparison:
     common = [name for name in ours if name in theirs]
     if not common:
         raise InputError(f"no policy is in both: {', '.join(ours)} and {', '.join(theirs)}")
-    at_a, at_b, axes = _common_grid(a, b)
+    compared = ["total_time", "meets_slo"]
+    at_a, at_b, axes = common_grid(a[compared], b[compared])
     dims = [axis.dim for axis in axes]
     return Comparison(
         differences=tuple(_differences(at_a, at_b, dims)),
@@ -98,10 +99,12 @@ def compare(a: xr.Dataset, b: xr.Dataset) -> Comparison:
     )
 
 
-def _common_grid(a: xr.Dataset, b: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset, list[AxisOverlap]]:
-    """Return both sweeps cut to the points they share, with the same dims, and the overlap along each dim."""
+def common_grid(a: xr.Dataset, b: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset, list[AxisOverlap]]:
+    """Return both sweeps cut to the points they share, with the same dims, and the overlap along each dim.
+
+    Points are in the order `a` has them. Raises InputError when no point is in both.
+    """
     dims = list(dict.fromkeys([*grid_dims(a), *grid_dims(b)]))
-    a, b = (ds[["total_time", "meets_slo"]] for ds in (a, b))
     axes = []
     for dim in dims:
         a, b = _as_dim(a, dim), _as_dim(b, dim)
@@ -111,7 +114,7 @@ def _common_grid(a: xr.Dataset, b: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset, 
             raise InputError(f"no point is in both sweeps: {dim} is {_span(a[dim].values)} and {_span(b[dim].values)}")
         order = np.argsort(of_a)
         a, b = a.isel({dim: of_a[order]}), b.isel({dim: of_b[order]})
-    return a.transpose("policy", *dims), b.transpose("policy", *dims), axes
+    return a.transpose("policy", *dims, ...), b.transpose("policy", *dims, ...), axes
 
 
 def _as_dim(ds: xr.Dataset, dim: str) -> xr.Dataset:
@@ -137,8 +140,7 @@ def _differences(a: xr.Dataset, b: xr.Dataset, dims: list[str]) -> list[Differen
     """Return settings that differ, then figures of the machine and model on the common grid, then origins."""
     sides: list[dict[str, str]] = []
     for ds in (a, b):
-        config = yaml.safe_load(str(ds.attrs.get("kvsweep_config", ""))) or {}
-        texts = {str(name): _text(value) for name, value in config.items()}
+        texts = {str(name): _text(value) for name, value in mapping_attr(ds, "kvsweep_config").items()}
         for name, coord in ds.coords.items():
             known = name in NAMES and name not in dims and name not in FOLLOWING
             if known and set(coord.dims) <= set(dims):

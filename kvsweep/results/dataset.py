@@ -12,6 +12,7 @@ import xarray as xr
 
 import kvsweep
 import kvsweep.results.accessor
+from kvsweep.errors import InputError, shown
 from kvsweep.results.files import SCHEMA_VERSION, to_attrs
 from kvsweep.results.names import attributes
 
@@ -54,9 +55,15 @@ def common_attrs() -> dict[str, Any]:
 
 
 def timestamp() -> str:
-    """Return the time of creation in ISO 8601 UTC; ``SOURCE_DATE_EPOCH`` fixes it for reproducible files."""
+    """Return the time of creation in ISO 8601 UTC; ``SOURCE_DATE_EPOCH`` fixes it for reproducible files.
+
+    Raises InputError where that variable is no time.
+    """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    try:
+        moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise InputError(f"SOURCE_DATE_EPOCH: {shown(epoch)}; allowed: seconds since 1970") from None
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

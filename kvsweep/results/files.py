@@ -67,8 +67,16 @@ def check_writable(path: Path, force: bool, option: str = "--output") -> None:
 
 def write_netcdf(dataset: xr.Dataset, path: Path) -> None:
     """Write `dataset` to `path` as compressed NetCDF-4, whole or not at all."""
+    from xarray.backends import NetCDF4DataStore
+
     with replacing(path) as temporary:
-        dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4", encoding=_encoding(dataset))
+        # Not `to_netcdf`: a Ctrl-C during its writing is raised where it is about to release its lock, and closing
+        # the file then waits for that lock forever. Nobody else knows this file, so it needs none.
+        store = NetCDF4DataStore.open(temporary, mode="w", format="NETCDF4", lock=False)
+        try:
+            dataset.dump_to_store(store, encoding=_encoding(dataset))
+        finally:
+            store.close()
 
 
 def _encoding(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
@@ -118,6 +126,17 @@ def open_dataset(path: str | os.PathLike[str]) -> xr.Dataset:
         found = "it has no kvsweep_schema_version" if version is None else f"its schema version is {version}"
         raise InputError(f"{file}: not a result of this kvsweep: {found}; allowed: schema version {SCHEMA_VERSION}")
     return dataset
+
+
+def mapping_attr(dataset: xr.Dataset, name: str) -> dict[str, Any]:
+    """Return an attribute that `to_attrs` wrote as YAML; empty where it is absent or somebody else's text."""
+    import yaml
+
+    try:
+        mapping = yaml.safe_load(str(dataset.attrs.get(name, "")))
+    except yaml.YAMLError:
+        return {}
+    return mapping if isinstance(mapping, dict) else {}
 
 
 def to_attrs(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,27 @@ NAMES: Mapping[str, Name] = {
     "total_time": Name("s", "time of the request, the longer of restore and recompute"),
     "meets_slo": Name("1", "whether latency, GPU and storage limits are all met"),
     "decision_mode": Name("1", "branch of the policy that decided"),
+    # Scheduler overhead
+    "path": Name(TEXT, "way a decision is run"),
+    "request_count": Name("1", "requests in a stream"),
+    "combination": Name("1", "number of a workload in the pool"),
+    "round": Name("1", "number of a measurement of all combinations"),
+    "quartile": Name("1", "share of the trials below"),
+    "bound": Name(TEXT, "end of an interval"),
+    "sample": Name("1", "number of a control measurement"),
+    "stream_seconds": Name("s", "scheduler time of a stream, loop included, median of the trials"),
+    "stream_seconds_quartile": Name("s", "scheduler time of a stream, loop included, quartiles of the trials"),
+    "stream_loop_seconds": Name("s", "time of the loop over a stream without decisions, median of the trials"),
+    "stream_service_seconds": Name("s", "modelled time of all requests of a stream, mean of the trials"),
+    "round_seconds": Name("s", "time of one decision, loop included"),
+    "loop_seconds": Name("s", "time of the loop without a decision, for one decision"),
+    "decision_seconds": Name("s", "time of one decision without the loop, median of the rounds"),
+    "added_seconds": Name("s", "time of one decision above the mean of the baseline policies"),
+    "added_mean_bound": Name("s", "95 % interval of the mean added time over the combinations"),
+    "added_median_bound": Name("s", "95 % interval of the median added time over the combinations"),
+    "service_seconds": Name("s", "modelled time of the request"),
+    "timed_reps": Name("1", "decisions in one measurement of a combination"),
+    "control_seconds": Name("s", "time of a fixed piece of work, repeated through the run"),
     # Derived
     "storage_time": Name("s", "time of the restore"),
     "recompute_time": Name("s", "time of the recomputation"),
@@ -116,6 +137,11 @@ NAMES: Mapping[str, Name] = {
     "bytes_in": Name("byte", "bytes copied into the tier"),
     "bytes_out": Name("byte", "bytes copied out of the tier"),
     "utilization": Name("1", "share of the time the worker computes"),
+    # Event log of a cluster run
+    "event_time": Name("s", "time of the event"),
+    "event_kind": Name("1", "what happened"),
+    "event_request": Name("1", "index of the request"),
+    "event_worker": Name("1", "index of the worker, prefill workers first"),
 }
 
 

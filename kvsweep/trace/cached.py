@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Iterable
 from functools import cache
 from hashlib import blake2b
@@ -22,7 +21,6 @@ from kvsweep.trace.model import Note, Trace, expand_runs, offsets_of, run_length
 
 KIND = "traces"
 _ARRAYS = ("arrival", "input_tokens", "output_tokens", "session", "turn", "group", "think")
-_DAMAGED = (OSError, ValueError, KeyError, EOFError, TypeError, IndexError, zipfile.BadZipFile, MemoryError)
 
 
 def entry(path: Path, companions: Iterable[Path], settings: object) -> Path:
@@ -65,7 +63,7 @@ def load(path: Path) -> Trace | None:
             source=str(about["source"]),
             notes=tuple(Note(*note) for note in about["notes"]),
         )
-    except _DAMAGED:
+    except Exception:  # whatever is wrong with a cache file, parsing again mends it
         return None
     return trace if _is_whole(trace) else None
 

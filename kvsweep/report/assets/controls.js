@@ -19,6 +19,7 @@ function showSliders(root, cube, state, change) {
     const index = state.at[dim.name];
     const [input, output] = [rows[i].querySelector("input"), rows[i].querySelector("output")];
     const text = dimValue(dim, index);
+    Object.assign(input, { max: String(dim.values.length - 1), disabled: dim.values.length === 1 });
     if (Number(input.value) !== index) input.value = String(index);
     input.setAttribute("aria-valuetext", text);
     output.textContent = text;
@@ -28,8 +29,7 @@ function showSliders(root, cube, state, change) {
 
 function makeSlider(dim, change) {
   const id = `kv-slider-${dim.name}`;
-  const last = dim.values.length - 1;
-  const input = make("input", { type: "range", id, min: "0", max: String(last), step: "1", disabled: last === 0 });
+  const input = make("input", { type: "range", id, min: "0", max: String(dim.values.length - 1), step: "1" });
   input.addEventListener("input", () => change(dim.name, Number(input.value)));
   const row = make("div", { class: "slider" }, make("label", { for: id }, dim.label), input, make("output", { for: id }));
   row.dataset.dim = dim.name;

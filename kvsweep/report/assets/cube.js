@@ -4,9 +4,10 @@ const VERDICTS = ["fail", "throughput only", "latency only", "pass"];
 const PASS = 3;
 const TOP_CODE = 2 ** 24 - 1;
 
-/** Names of the planes a policy has, the ones a verdict picture needs first. */
+/** Names of the planes a policy may have, the ones a verdict picture needs first; a comparison has those of A and B. */
 const FIRST_PLANES = ["verdict"];
-const LATER_PLANES = ["total_time", "reassigned_hit_blocks", "storage_time", "recompute_time", "decision_mode"];
+const LATER_PLANES = ["total_time", "reassigned_hit_blocks", "storage_time", "recompute_time", "decision_mode",
+  ...["verdict", "total_time", "storage_time", "recompute_time"].flatMap((name) => [`${name}_a`, `${name}_b`])];
 const SHARED_PLANES = ["total_blocks", "miss_blocks", "storage_throughput", "recompute_throughput"];
 
 /** A sweep in memory. `source` has a `header` and `bytes(name)`, a promise of the bytes of a plane. */
@@ -16,17 +17,18 @@ class Cube {
     this.header = source.header;
     this.dims = this.header.dims;
     this.policies = this.header.policies;
+    this.views = this.header.views ?? VIEWS;
     this.shape = this.dims.map((dim) => dim.values.length);
     this.size = this.shape.reduce((product, length) => product * length, 1);
     this.planes = new Map();
     this.successCache = new Map();
   }
 
-  /** Reads the planes of all policies named in `quantities` and, with `shared`, those no policy owns. */
+  /** Reads the planes of all policies named in `quantities` and, with `shared`, those no policy owns, if there are any. */
   async read(quantities, shared = false) {
     const names = quantities.flatMap((quantity) => this.policies.map((_, policy) => `${quantity}.${policy}`));
     if (shared) names.push(...SHARED_PLANES);
-    await Promise.all(names.map((name) => this.readPlane(name)));
+    await Promise.all(names.filter((name) => name in this.header.planes).map((name) => this.readPlane(name)));
   }
 
   async readPlane(name) {
@@ -50,6 +52,11 @@ class Cube {
       plane.at = (i) => plane.values[i];
     }
     this.planes.set(name, plane);
+  }
+
+  /** Name of the plane of codes that `view` draws, or counts in the legend where it draws numbers. */
+  codePlane(view) {
+    return this.views[view].plane ?? "verdict";
   }
 
   dim(name) {
@@ -110,6 +117,11 @@ class Cube {
       const time = this.reader("total_time", policy, view);
       const target = this.coordinateReader("p95_seconds", view);
       return (ix, iy) => target(ix, iy) - time(ix, iy);
+    }
+    if (quantity === "time_ratio") {
+      const [a, b] = ["total_time_a", "total_time_b"].map((name) => this.reader(name, policy, view));
+      // A request of no blocks takes no time in either: that is no change.
+      return (ix, iy) => (a(ix, iy) === b(ix, iy) ? 1 : b(ix, iy) / a(ix, iy));
     }
     if (!this.isDerived(quantity, policy)) return this.planeReader(`${quantity}.${policy}`, view);
     if (quantity === "total_time") {

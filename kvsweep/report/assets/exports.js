@@ -1,28 +1,36 @@
 // The view as files and as a table.
 
-const CSV_COLUMNS = ["total_time", "reassigned_hit_blocks", "storage_time", "recompute_time", "gpu_utilization",
-  "storage_utilization", "slo_margin"];
+const CSV_COLUMNS = ["verdict", "decision_mode", "total_time", "reassigned_hit_blocks", "storage_time", "recompute_time",
+  "gpu_utilization", "storage_utilization", "slo_margin"].map((name) => [name, name]);
 
 /** CSV of the current slice: one row a cell and policy, every number in full. */
 function sliceCsv(cube, state) {
   const dims = cube.dims.map((dim) => dim.name);
   const fixed = Object.keys(cube.header.scalars);
-  const lines = [[...dims, ...fixed, "policy", "verdict", "decision_mode", ...CSV_COLUMNS].map(csvField).join(",")];
+  const columns = cube.header.columns ?? CSV_COLUMNS;
+  const lines = [[...dims, ...fixed, "policy", ...columns.map(([name]) => name)].map(csvField).join(",")];
   const [nx, ny] = [state.x, state.y].map((name) => cube.dim(name).values.length);
   cube.policies.forEach((policy, p) => {
-    const verdicts = cube.codes("verdict", p, state);
-    const mode = cube.planeReader(`decision_mode.${p}`, state);
-    const readers = CSV_COLUMNS.map((quantity) => cube.reader(quantity, p, state));
+    const readers = columns.map(([, quantity]) => columnReader(cube, quantity, p, state));
     for (let iy = 0; iy < ny; iy++) {
       for (let ix = 0; ix < nx; ix++) {
         const point = { ...state.at, [state.x]: ix, [state.y]: iy };
         const fields = [...cube.dims.map((dim) => dim.values[point[dim.name]]), ...fixed.map((name) => cube.header.scalars[name]),
-          policy.id, VERDICTS[verdicts[iy * nx + ix]].replace(" ", "_"), cube.header.modes[mode(ix, iy)] ?? ""];
+          policy.id];
         lines.push([...fields, ...readers.map((read) => read(ix, iy))].map(csvField).join(","));
       }
     }
   });
   return lines.join("\n") + "\n";
+}
+
+/** Function (ix, iy) => text or number of a column. */
+function columnReader(cube, quantity, policy, state) {
+  const read = cube.reader(quantity, policy, state);
+  if (quantity === "decision_mode") return (ix, iy) => cube.header.modes[read(ix, iy)] ?? "";
+  if (!cube.views[quantity]?.plane) return read;
+  const { names } = stateLook(cube, quantity, LIGHT);
+  return (ix, iy) => names[read(ix, iy)].replace(" ", "_");
 }
 
 /** Promise of a PNG of all maps with their titles, the point of the sliders and the legend. */
@@ -43,7 +51,7 @@ function viewPng(cube, state, panels, summary, theme) {
     ctx.fillText(fitText((each) => ctx.measureText(each).width, text, room), x, y);
   };
   const full = columns * (width + 16) - 16;
-  line(`600 15px ${FONT}`, theme.text, `${VIEWS[state.view].label} · ${cube.header.headline[0]}`, 16, 26, full);
+  line(`600 15px ${FONT}`, theme.text, `${cube.views[state.view].label} · ${cube.header.headline[0]}`, 16, 26, full);
   const held = cube.dims.filter((dim) => dim.name !== state.x && dim.name !== state.y);
   line(TICK_FONT, theme.muted, held.map((dim) => `${dim.label} ${dimValue(dim, state.at[dim.name])}`).join(" · "), 16, 46, full);
   line(TICK_FONT, theme.muted, legendLine(summary), 16, 66, full);
@@ -62,7 +70,8 @@ function legendLine(summary) {
     const ticks = [...summary.continuous.ticks].sort((a, b) => a.at - b.at);
     return `Colours from left to right of the scale: ${ticks.map((tick) => formatTick(tick.value)).join(", ")}`;
   }
-  return [3, 2, 1, 0].map((state) => `${STATE_LETTERS[state]} ${VERDICTS[state]}`).join(" · ");
+  const { letters, names } = summary.look;
+  return names.map((name, state) => `${letters[state]} ${name.replaceAll("_", " ")}`).reverse().join(" · ");
 }
 
 const TABLE_CELLS = 20_000;
@@ -74,13 +83,14 @@ function showViewTable(root, cube, state, policy) {
     root.replaceChildren(make("p", {}, `This view has ${formatCount(xDim.values.length * yDim.values.length)} cells, too many for a table; save the CSV instead.`));
     return;
   }
-  const numbers = state.view === "verdict" ? null : cube.reader(state.view, policy, state);
-  const codes = cube.codes("verdict", policy, state);
+  const { plane, label } = cube.views[state.view];
+  const letters = plane && stateLook(cube, plane, LIGHT).letters;
+  const read = cube.reader(plane ?? state.view, policy, state);
   const heads = xDim.values.map((_, i) => make("th", { scope: "col" }, dimValue(xDim, i, 3)));
   const rows = yDim.values.map((_, iy) =>
     make("tr", {}, make("th", { scope: "row" }, dimValue(yDim, iy, 3)),
-      ...xDim.values.map((__, ix) => make("td", {}, numbers ? formatNumber(numbers(ix, iy), 3) : STATE_LETTERS[codes[iy * xDim.values.length + ix]]))));
-  const title = `${VIEWS[state.view].label}, ${cube.policies[policy].label}`;
+      ...xDim.values.map((__, ix) => make("td", {}, letters ? letters[read(ix, iy)] : formatNumber(read(ix, iy), 3)))));
+  const title = `${label}, ${cube.policies[policy].label}`;
   root.replaceChildren(make("table", { class: "numbers" }, make("caption", {}, `${title}: ${dimTitle(yDim)} down, ${dimTitle(xDim)} across`),
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, `${yDim.label} \\ ${xDim.label}`), ...heads)), make("tbody", {}, ...rows)));
 }

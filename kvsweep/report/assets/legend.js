@@ -16,29 +16,31 @@ class Legend {
     summary.counts.forEach((counts, policy) => counts.forEach((count, state) => {
       setData(this.counts[policy][state], count, formatCount(count));
     }));
-    summary.enough.forEach((count, index) => {
+    summary.enough?.forEach((count, index) => {
       setData(this.enough[index], count, formatCount(count));
       this.shares[index].data = formatShare(count, cells);
     });
   }
 
   build(cube, summary, view, theme) {
-    const states = this.stateTable(cube, theme);
-    const note = "Latency only: GPU or storage would be overloaded. Throughput only: the latency target is missed. Fail: both.";
-    const parts = [states, make("p", { class: "note" }, note), this.sufficientTable(cube, theme)];
-    if (summary.continuous) parts.unshift(colorBar(summary.continuous, VIEWS[view]));
+    const parts = [this.stateTable(cube, summary.look)];
+    if (summary.look.names === VERDICTS) {
+      const note = "Latency only: GPU or storage would be overloaded. Throughput only: the latency target is missed. Fail: both.";
+      parts.push(make("p", { class: "note" }, note));
+    }
+    if (summary.enough) parts.push(this.sufficientTable(cube, theme));
+    if (summary.continuous) parts.unshift(colorBar(summary.continuous, cube.views[view]));
     this.root.replaceChildren(...parts);
   }
 
-  stateTable(cube, theme) {
-    const tiles = stateTiles(theme);
-    this.counts = cube.policies.map(() => STATE_TEXTS.map(() => make("data")));
+  stateTable(cube, { texts, letters, inks, tiles }) {
+    this.counts = cube.policies.map(() => texts.map(() => make("data")));
     this.caption = make("caption");
     const heads = cube.policies.map((policy, i) =>
       make("th", { scope: "col", title: policy.label, "aria-label": policy.label }, policyMark(i)));
-    const rows = [3, 2, 1, 0].map((state) =>
+    const rows = [...texts.keys()].reverse().map((state) =>
       make("tr", { class: "state" },
-        make("th", { scope: "row" }, legendKey(tiles[state], STATE_LETTERS[state], theme.ink[state], STATE_TEXTS[state])),
+        make("th", { scope: "row" }, legendKey(tiles[state], letters[state], inks[state], texts[state])),
         ...this.counts.map((counts, policy) => make("td", { id: `kv-count-${policy}-${state}` }, counts[state]))));
     return make("table", { class: "legend" }, this.caption,
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "State"), ...heads)),

@@ -1,12 +1,12 @@
 // Colours, patterns and letters. Every state has all three, so that none depends on telling colours apart.
 
 const LIGHT = {
-  page: "#ffffff", text: "#1b2330", muted: "#5a6472", line: "#c4cbd4", halo: "#ffffff", mark: "#101418",
+  name: "light", page: "#ffffff", text: "#1b2330", muted: "#5a6472", line: "#c4cbd4", halo: "#ffffff", mark: "#101418",
   states: ["#9d3b2c", "#f0b354", "#a8d0ee", "#2b6cb0"], ink: ["#ffffff", "#1b2330", "#1b2330", "#ffffff"],
   none: "#7b8290",
 };
 const DARK = {
-  page: "#151a21", text: "#e8ecf1", muted: "#a7b0bd", line: "#465161", halo: "#151a21", mark: "#ffffff",
+  name: "dark", page: "#151a21", text: "#e8ecf1", muted: "#a7b0bd", line: "#465161", halo: "#151a21", mark: "#ffffff",
   states: ["#a8432f", "#e5a544", "#9cc7e8", "#2f77c2"], ink: ["#ffffff", "#151a21", "#151a21", "#ffffff"],
   none: "#6b7380",
 };
@@ -78,6 +78,23 @@ function packColor([r, g, b]) {
 /** Tiles of the four states. */
 function stateTiles(theme) {
   return theme.states.map((color, state) => patternTile(color, STATE_PATTERNS[state]));
+}
+
+/**
+ * How the states of a plane of codes are named and drawn: as the header says, otherwise as the four of the SLO.
+ * The share of states with a `note` is told above each map.
+ */
+function stateLook(cube, plane, theme) {
+  const own = cube.header.states?.[plane];
+  if (!own) {
+    return { names: VERDICTS, texts: STATE_TEXTS, letters: STATE_LETTERS, notes: ["", "", "", "pass"], none: "",
+      colors: theme.states, inks: theme.ink, tiles: stateTiles(theme) };
+  }
+  const each = (part) => own.map((state) => state[part]);
+  const colors = each(theme.name);
+  return { names: each("name"), texts: each("text"), letters: each("letter"), notes: each("note"),
+    none: cube.header.unchanged, colors, inks: colors.map(inkOn),
+    tiles: own.map((state, i) => patternTile(colors[i], PATTERNS[state.pattern])) };
 }
 
 /** Tiles of the policies and, last, of "none". */

@@ -15,12 +15,15 @@ class Panels {
     new ResizeObserver(() => { this.measure(); this.repaint(); }).observe(root);
   }
 
-  /** Sets up a map for each policy of `cube`, and the one of the simplest sufficient policy. */
+  /** Sets up a map for each policy of `cube` and, where the data rank them, the one of the simplest sufficient policy. */
   build(cube) {
     this.cube = cube;
-    for (const panel of this.panels) panel.figure.remove();
     const titles = cube.policies.map((policy, i) => `${policyMark(i)} ${policy.label}`);
-    this.panels = [...titles, "Simplest sufficient"].map((title, index) => this.makePanel(title, index));
+    if (cube.header.simplest) titles.push("Simplest sufficient");
+    // Maps of the same policies stay, and with them the focus of a reader who uses the keyboard.
+    if (titles.join("\n") === this.panels.map((panel) => panel.title).join("\n")) return;
+    for (const panel of this.panels) panel.figure.remove();
+    this.panels = titles.map((title, index) => this.makePanel(title, index));
     this.root.prepend(...this.panels.map((panel) => panel.figure));
     this.measure();
   }
@@ -74,9 +77,11 @@ class Panels {
     this.state = state;
     const { cube } = this;
     const [xDim, yDim] = [cube.dim(state.x), cube.dim(state.y)];
-    const verdicts = cube.policies.map((_, policy) => cube.codes("verdict", policy, state));
-    const enough = cube.sufficient(state, verdicts);
-    const continuous = state.view === "verdict" ? null : colorScale(cube, state.view);
+    const plane = cube.codePlane(state.view);
+    const look = stateLook(cube, plane, theme);
+    const codes = cube.policies.map((_, policy) => cube.codes(plane, policy, state));
+    const enough = cube.header.simplest ? cube.sufficient(state, codes) : null;
+    const continuous = cube.views[state.view].plane ? null : colorScale(cube, state.view);
     const field = state.breakEven && this.ready ? breakEvenField(cube, state) : null;
     const segments = field ? zeroContour(field, xDim.values.length, yDim.values.length) : [];
     for (const panel of this.panels) {
@@ -85,14 +90,15 @@ class Panels {
       if (!ctx) continue;
       if (policy === null) this.paintSufficient(ctx, panel, enough, theme);
       else if (continuous) this.paintValues(ctx, panel, cube.slice(state.view, policy, state), continuous);
-      else this.paintStates(ctx, panel, verdicts[policy], theme);
+      else this.paintStates(ctx, panel, codes[policy], look);
       paintContour(ctx, panel.layout, segments, true);
       paintAxes(ctx, panel.layout, xDim, yDim, theme);
-      this.describe(panel, policy === null ? enough : verdicts[policy], policy, xDim, yDim);
+      this.describe(panel, policy === null ? coveredShare(enough, cube.policies.length) : stateShares(codes[policy], look), xDim, yDim);
     }
     return {
-      counts: verdicts.map((codes) => countCodes(codes, 4)),
-      enough: countCodes(enough, cube.policies.length + 1),
+      look,
+      counts: codes.map((each) => countCodes(each, look.names.length)),
+      enough: enough && countCodes(enough, cube.policies.length + 1),
       continuous,
       field,
       crosses: segments.length > 0,
@@ -122,9 +128,9 @@ class Panels {
     return ctx;
   }
 
-  paintStates(ctx, panel, codes, theme) {
-    paintCells(ctx, panel.layout, codes, stateTiles(theme), null);
-    paintLetters(ctx, panel.layout, codes, STATE_LETTERS, theme.states, theme.ink);
+  paintStates(ctx, panel, codes, look) {
+    paintCells(ctx, panel.layout, codes, look.tiles, null);
+    paintLetters(ctx, panel.layout, codes, look.letters, look.colors, look.inks);
   }
 
   paintSufficient(ctx, panel, codes, theme) {
@@ -142,11 +148,8 @@ class Panels {
     paintContour(ctx, layout, zeroContour(field, layout.nx, layout.ny), false);
   }
 
-  describe(panel, codes, policy, xDim, yDim) {
-    const { cube } = this;
-    const counts = countCodes(codes, policy === null ? cube.policies.length + 1 : 4);
-    const passes = policy === null ? codes.length - counts.at(-1) : counts[PASS];
-    panel.note.textContent = `${formatShare(passes, codes.length)} ${policy === null ? "covered" : "pass"}`;
+  describe(panel, note, xDim, yDim) {
+    panel.note.textContent = note;
     const where = `${dimTitle(xDim)} across, ${dimTitle(yDim)} up`;
     panel.plot.setAttribute("aria-label", `${panel.title}: ${panel.note.textContent} in this view. ${where}.`);
   }
@@ -170,6 +173,17 @@ class Panels {
       paintCursor(ctx, panel.layout, state.at[state.x], state.at[state.y]);
     }
   }
+}
+
+/** Shares of the states worth telling, as "12.5 % pass"; of several those there are, `look.none` without any. */
+function stateShares(codes, look) {
+  const counts = countCodes(codes, look.notes.length);
+  const told = [...look.notes.keys()].reverse().filter((state) => look.notes[state] && (counts[state] || !look.none));
+  return told.map((state) => `${formatShare(counts[state], codes.length)} ${look.notes[state]}`).join(", ") || look.none;
+}
+
+function coveredShare(codes, none) {
+  return `${formatShare(codes.reduce((sum, code) => sum + (code !== none), 0), codes.length)} covered`;
 }
 
 function clampIndex(index, length) {

@@ -64,6 +64,12 @@ class ReadOut {
           make("tbody", {}, state, ...numbers, mode))));
   }
 
+  /** One sentence on a point, for screen readers. */
+  spoken(cube, point) {
+    return spokenPoint(cube, point, (policy) =>
+      `${VERDICTS[cube.stored("verdict", policy, point)]}, ${formatNumber(cube.value("total_time", policy, point), 3)} s`);
+  }
+
   update(point) {
     const { cube, theme } = this;
     const outcomes = cube.policies.map((_, policy) => cube.outcome(policy, point));
@@ -91,11 +97,8 @@ function ratesText(cube, point) {
   return `Restore ${rate("storage_throughput")} blocks/s, recompute ${rate("recompute_throughput")} blocks/s`;
 }
 
-/** One sentence on a point, for screen readers. */
-function spokenPoint(cube, point) {
-  const parts = cube.policies.map((policy, i) => {
-    const time = cube.value("total_time", i, point);
-    return `${policy.label.slice(0, 60)}: ${VERDICTS[cube.stored("verdict", i, point)]}, ${formatNumber(time, 3)} s`;
-  });
+/** One sentence on a point, for screen readers: what `spoken(policy)` says of each. */
+function spokenPoint(cube, point, spoken) {
+  const parts = cube.policies.map((policy, i) => `${policy.label.slice(0, 60)}: ${spoken(i)}`);
   return `${pointText(cube, point)}. ${parts.join("; ")}.`;
 }

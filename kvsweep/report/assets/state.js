@@ -7,9 +7,11 @@ function initialState(cube) {
   return { x, y, view: "verdict", at: { ...cube.header.start }, pin: null, breakEven: true, chart: chart ?? x, held: false };
 }
 
-/** Fragment of a state. */
+/** Fragment of a state; what else the page keeps in its fragment stays. */
 function toFragment(state, cube) {
-  const parts = new URLSearchParams({ x: state.x, y: state.y, view: state.view, chart: state.chart });
+  const parts = new URLSearchParams(location.hash.replace(/^#/, ""));
+  for (const name of ["x", "y", "view", "chart"]) parts.set(name, state[name]);
+  for (const name of ["at", "pin", "even", "held"]) parts.delete(name);
   parts.set("at", cube.dims.map((dim) => state.at[dim.name]).join("."));
   if (state.pin) parts.set("pin", cube.dims.map((dim) => state.pin[dim.name]).join("."));
   if (!state.breakEven) parts.set("even", "0");
@@ -24,7 +26,7 @@ function fromFragment(fragment, cube) {
   const isDim = (name) => cube.dimIndex(name) >= 0;
   const [x, y] = [parts.get("x"), parts.get("y")];
   if (isDim(x) && isDim(y) && x !== y) Object.assign(state, { x, y });
-  if (Object.hasOwn(VIEWS, parts.get("view") ?? "")) state.view = parts.get("view");
+  if (Object.hasOwn(cube.views, parts.get("view") ?? "")) state.view = parts.get("view");
   if (isDim(parts.get("chart"))) state.chart = parts.get("chart");
   state.at = pointFrom(parts.get("at"), cube) ?? state.at;
   state.pin = pointFrom(parts.get("pin"), cube);

@@ -1,35 +1,35 @@
 // The viewer: a state, and what follows from it on the page.
 
 /**
- * Starts the viewer on the elements of viewer.html.
+ * Starts the viewer on the elements of maps.html and chart.html. A page may leave out the chart and the break-even.
  *
  * `source` has `header` (the JSON of kvsweep.report.payload) and `bytes(name)`, a promise of a plane's bytes; a
  * report embeds them, a server may fetch them. Returns {load, cube, state}; `load(source)` shows other data and
- * keeps what the reader has chosen as far as it fits.
+ * keeps what the reader has chosen as far as it fits. `PointTable` is the class that shows a point, like ReadOut.
  */
-async function viewer(source) {
-  const view = new Viewer();
+async function viewer(source, PointTable = ReadOut) {
+  const view = new Viewer(PointTable);
   await view.load(source);
   return view;
 }
 
 class Viewer {
-  constructor() {
+  constructor(PointTable = ReadOut) {
     const byId = (name) => document.getElementById(`kv-${name}`);
     this.parts = Object.fromEntries(["x", "y", "view", "chart", "held", "even", "even-note", "sliders", "maps", "legend",
       "cursor", "pinned", "unpin", "chart-drawing", "chart-table", "table", "table-policy", "table-body", "live", "busy",
       "chart-details"].map((name) => [name, byId(name)]));
     this.legend = new Legend(this.parts.legend);
     this.chart = new SuccessChart(this.parts["chart-drawing"]);
-    this.cursor = new ReadOut(this.parts.cursor, "kv-cursor", "Policies at the cursor");
-    this.pinned = new ReadOut(this.parts.pinned, "kv-pinned", "Policies at the pinned point");
+    this.cursor = new PointTable(this.parts.cursor, "kv-cursor", "Policies at the cursor");
+    this.pinned = new PointTable(this.parts.pinned, "kv-pinned", "Policies at the pinned point");
     this.panels = new Panels(this.parts.maps, {
       cursor: (ix, iy) => this.moveCursor(ix, iy),
       pin: (ix, iy) => { this.moveCursor(ix, iy); this.pin({ ...this.state.at }); },
       unpin: () => this.pin(null),
     });
     this.panels.repaint = () => this.draw();
-    this.speak = debounce(() => { this.parts.live.textContent = spokenPoint(this.cube, this.state.at); }, 250);
+    this.speak = debounce(() => { this.parts.live.textContent = this.cursor.spoken(this.cube, this.state.at); }, 250);
     this.remember = debounce(() => history.replaceState(null, "", toFragment(this.state, this.cube)), 200);
     this.listen(byId);
   }
@@ -39,44 +39,57 @@ class Viewer {
     parts.x.addEventListener("change", () => this.setAxis("x", "y", parts.x.value));
     parts.y.addEventListener("change", () => this.setAxis("y", "x", parts.y.value));
     parts.view.addEventListener("change", () => this.set({ view: parts.view.value }));
-    parts.chart.addEventListener("change", () => this.set({ chart: parts.chart.value }));
-    parts.held.addEventListener("change", () => this.set({ held: parts.held.checked }));
-    parts.even.addEventListener("change", () => this.set({ breakEven: parts.even.checked }));
+    parts.chart?.addEventListener("change", () => this.set({ chart: parts.chart.value }));
+    parts.held?.addEventListener("change", () => this.set({ held: parts.held.checked }));
+    parts.even?.addEventListener("change", () => this.set({ breakEven: parts.even.checked }));
     parts["table-policy"].addEventListener("change", () => this.drawTables());
-    for (const name of ["table", "chart-details"]) parts[name].addEventListener("toggle", () => this.drawTables());
+    for (const name of ["table", "chart-details"]) parts[name]?.addEventListener("toggle", () => this.drawTables());
     parts.unpin.addEventListener("click", () => this.pin(null));
     byId("swap").addEventListener("click", () => this.set({ x: this.state.y, y: this.state.x }));
     byId("reset").addEventListener("click", () => this.set(initialState(this.cube)));
     byId("csv").addEventListener("click", () => this.saveCsv());
     byId("png").addEventListener("click", () => this.savePng());
-    addEventListener("hashchange", () => this.set(fromFragment(location.hash, this.cube)));
+    addEventListener("hashchange", () => { if (this.cube) this.set(fromFragment(location.hash, this.cube)); });
     const redraw = () => { this.panels.measure(); this.draw(); };
     for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", redraw);
     addEventListener("beforeprint", redraw);
   }
 
-  /** Shows the data of `source`: states first, everything else as soon as it is unpacked. */
+  /** Shows the data of `source`: states first, everything else as soon as it is unpacked; other data all at once. */
   async load(source) {
     const cube = new Cube(source);
     await cube.read(FIRST_PLANES);
-    this.ready = false;
-    this.panels.ready = false;
-    this.cube = cube;
-    this.panels.build(cube);
-    this.state = fromFragment(location.hash, cube);
-    this.fillControls();
+    if (this.cube) {
+      await cube.read(LATER_PLANES, true);
+      this.take(cube, toFragment(this.state, this.cube));
+    } else {
+      this.take(cube, location.hash);
+      await this.showStates(cube);
+    }
+    this.ready = true;
+    this.panels.ready = true;
+    this.draw();
+    this.parts.busy.hidden = true;
+    document.documentElement.dataset.ready = "true";
+  }
+
+  /** Draws the states, then reads what else there is. */
+  async showStates(cube) {
     const { view } = this.state;
     this.state.view = "verdict";
     this.draw();
     document.documentElement.dataset.firstPicture = String(performance.now());
     await new Promise((resolve) => setTimeout(resolve));
     await cube.read(LATER_PLANES, true);
-    this.ready = true;
-    this.panels.ready = true;
     this.state.view = view;
-    this.draw();
-    this.parts.busy.hidden = true;
-    document.documentElement.dataset.ready = "true";
+  }
+
+  /** Makes `cube` the data shown, with what `fragment` chooses in it. */
+  take(cube, fragment) {
+    this.cube = cube;
+    this.panels.build(cube);
+    this.state = fromFragment(fragment, cube);
+    this.fillControls();
   }
 
   fillControls() {
@@ -84,8 +97,8 @@ class Viewer {
     const names = cube.dims.map((dim) => [dim.name, dim.label]);
     setOptions(parts.x, names, state.x);
     setOptions(parts.y, names, state.y);
-    setOptions(parts.chart, names, state.chart);
-    setOptions(parts.view, Object.entries(VIEWS).map(([name, { label }]) => [name, label]), state.view);
+    if (parts.chart) setOptions(parts.chart, names, state.chart);
+    setOptions(parts.view, Object.entries(cube.views).map(([name, { label }]) => [name, label]), state.view);
     setOptions(parts["table-policy"], cube.policies.map((policy, i) => [String(i), policy.label.slice(0, 60)]), "0");
   }
 
@@ -125,7 +138,7 @@ class Viewer {
     this.state.pin = point;
     this.drawPoint();
     this.remember();
-    this.parts.live.textContent = point ? `Pinned: ${spokenPoint(this.cube, point)}` : "Pin removed";
+    this.parts.live.textContent = point ? `Pinned: ${this.cursor.spoken(this.cube, point)}` : "Pin removed";
   }
 
   /** Draws everything. */
@@ -133,15 +146,13 @@ class Viewer {
     const { cube, state, parts } = this;
     if (!cube) return;
     this.theme = currentTheme();
-    for (const name of ["x", "y", "view", "chart"]) parts[name].value = state[name];
-    parts.held.checked = state.held;
-    parts.even.checked = state.breakEven;
+    for (const name of ["x", "y", "view"]) parts[name].value = state[name];
     showSliders(parts.sliders, cube, state, (name, index) => this.slide(name, index));
     this.summary = this.panels.paint(state, this.theme);
     this.legend.show(cube, this.summary, state.view, this.theme);
     this.noteBreakEven();
     this.drawPoint();
-    this.chart.show(cube, state, this.theme);
+    this.drawChart();
     this.drawTables();
   }
 
@@ -156,7 +167,17 @@ class Viewer {
     parts.unpin.hidden = !state.pin;
   }
 
+  drawChart() {
+    const { cube, state, parts } = this;
+    if (!parts.chart) return;
+    parts.chart.value = state.chart;
+    parts.held.checked = state.held;
+    this.chart.show(cube, state, this.theme);
+  }
+
   noteBreakEven() {
+    if (!this.parts.even) return;
+    this.parts.even.checked = this.state.breakEven;
     const { field, crosses } = this.summary;
     const pair = this.cube.policies.filter((policy) => policy.id === "default_policy" || policy.id === "all_compute");
     this.parts.even.disabled = pair.length < 2;
@@ -170,7 +191,7 @@ class Viewer {
   drawTables() {
     const { cube, state, parts } = this;
     if (!this.ready) return;
-    if (parts["chart-details"].open) showChartTable(parts["chart-table"], cube, state);
+    if (parts["chart-details"]?.open) showChartTable(parts["chart-table"], cube, state);
     if (parts.table.open) showViewTable(parts["table-body"], cube, state, Number(parts["table-policy"].value));
   }
 

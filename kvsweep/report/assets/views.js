@@ -1,7 +1,7 @@
-// What a map can show, and the colour scale of each continuous quantity.
+// What a map of a sweep can show, and the colour scale of each continuous quantity. A view with a `plane` draws its codes.
 
 const VIEWS = {
-  verdict: { label: "SLO state (four states)" },
+  verdict: { label: "SLO state (four states)", plane: "verdict" },
   total_time: { label: "Total time [s]", unit: "s" },
   reassigned_hit_blocks: { label: "Hit blocks recomputed, k [blocks]", unit: "blocks" },
   gpu_utilization: { label: "GPU utilisation (limit 1)", unit: "" },
@@ -30,12 +30,17 @@ function colorScale(cube, quantity) {
     const sizes = niceValues(bend, reach, 4, true).reverse();
     return scaleOf((v) => 0.5 - Math.asinh(v / bend) / full / 2, [0, ...sizes.flatMap((v) => [v, -v])], DIVERGING, 0);
   }
+  if (quantity === "time_ratio") {
+    const decades = Math.log10(ranges.time_ratio) || 0.01;
+    const sizes = niceValues(1, ranges.time_ratio, 3, ranges.time_ratio > 5).filter((v) => v > 1).reverse();
+    return scaleOf((v) => Math.log10(v) / decades / 2 + 0.5, [1, ...sizes.flatMap((v) => [v, Number((1 / v).toPrecision(2))])], DIVERGING);
+  }
   const [low, high] = ranges[quantity];
   if (low > 0 && high / low > 30) {
     const span = Math.log(high / low);
     return scaleOf((v) => Math.log(v / low) / span, niceValues(low, high, 5, true), SEQUENTIAL);
   }
-  const from = quantity === "total_time" ? low : 0;
+  const from = quantity.startsWith("total_time") ? low : 0;
   return scaleOf((v) => (v - from) / (high - from || 1), niceValues(from, high, 5, false), SEQUENTIAL);
 }
 
@@ -63,6 +68,7 @@ const TIE = 2e-6;
 
 /** ln(T of restore / T of recompute) over a view; null where either policy is missing. */
 function breakEvenField(cube, view) {
+  if (!("total_time.0" in cube.header.planes)) return null;
   const pair = ["default_policy", "all_compute"].map((id) => cube.policies.findIndex((policy) => policy.id === id));
   if (pair.includes(-1)) return null;
   const [restore, recompute] = pair.map((policy) => cube.slice("total_time", policy, view));
