@@ -45,14 +45,14 @@ def random_trace(rng: random.Random, page: int) -> Trace:
 
     The names of a prompt may end before its last full page (private pages), at it, or in the page after it.
     """
-    families = [[rng.randrange(2) for _ in range(rng.randint(1, 9))] for _ in range(rng.randint(1, 4))]
-    pauses = rng.choice([(0.0,), (0.0, 0.0, 0.001, 0.013, 0.4), (0.002, 0.03), (0.1, 0.3)])
+    families = [[rng.randrange(2) for _ in range(rng.randint(2, 9))] for _ in range(rng.randint(1, 5))]
+    pauses = rng.choice([(0.0,), (0.0, 0.0, 0.001, 0.013, 0.4), (0.002, 0.03), (0.05, 0.1, 0.3)])
     names: dict[tuple[int, ...], int] = {}
     requests, time = [], 0.0
     for _ in range(rng.randint(1, 24)):
         time += rng.choice(pauses)
         family = rng.choice(families)
-        chosen = [tuple(family[: i + 1]) for i in range(rng.randint(0, len(family)))]
+        chosen = [tuple(family[: i + 1]) for i in range(min(len(family), rng.randint(0, 12)))]
         ids = [names.setdefault(prefix, len(names)) for prefix in chosen]
         n_input = max(1, page * len(ids) + rng.choice((0, 0, 1, -1, rng.randint(0, 3 * page))))
         requests.append((time, n_input, rng.choice((1, 2, rng.randint(1, 12))), ids))
@@ -63,10 +63,10 @@ def random_trace(rng: random.Random, page: int) -> Trace:
 def random_config(rng: random.Random, page: int) -> ClusterConfig:
     """Return a cluster of one to three prefill and one or two decode workers with tight pools and any policies."""
     prefill = [
-        {"role": "prefill", "tp": 1, "device_tokens": page * rng.randint(4, 24) + rng.randrange(page),
-         "host_tokens": page * rng.choice((0, 3, 9, 40)), "chunk_tokens": page * rng.choice((1, 2, 4, 16)),
+        {"role": "prefill", "tp": 1, "device_tokens": page * rng.choice((6, 10, 13, 24)) + rng.randrange(page),
+         "host_tokens": page * rng.choice((0, 4, 12, 60)), "chunk_tokens": page * rng.choice((1, 2, 4, 16)),
          "max_running": rng.randint(1, 6)}
-        for _ in range(rng.randint(1, 3))
+        for _ in range(rng.choice((1, 1, 2, 3)))
     ]  # fmt: skip
     decode = [
         {"role": "decode", "tp": 1, "device_tokens": page * rng.randint(8, 30), "max_running": rng.randint(1, 5),
@@ -78,10 +78,10 @@ def random_config(rng: random.Random, page: int) -> ClusterConfig:
         "gateway": {"policy": rng.choice(GATEWAYS), "seed": rng.randrange(5), "balance_requests": rng.choice((0, 2, 32)),
                     "balance_ratio": rng.choice((1.0, 1.5)), "match_ratio": rng.choice((0.0, 0.3, 0.5))},
         "eviction": {"policy": rng.choice(EVICTIONS)},
-        "retention": {"policy": rng.choice(("none", "idle_ttl")), "seconds": rng.choice((0.01, 0.07, 0.2)),
+        "retention": {"policy": rng.choice(("none", "none", "idle_ttl")), "seconds": rng.choice((0.01, 0.1, 0.4)),
                       "check_seconds": rng.choice((0.003, 0.01, 0.1))},
         "retrieval": {"policy": rng.choice(RETRIEVALS), "rate_window_seconds": rng.choice((0.05, 60.0))},
-        "write": {"policy": rng.choice(("write_through",) * 3 + ("none",)), "threshold": rng.randint(1, 3)},
+        "write": {"policy": rng.choice(("write_through",) * 3 + ("none",)), "threshold": rng.choice((1, 1, 2, 3))},
         "handoff_sharing": rng.choice(("processor_sharing", "processor_sharing", "none")),
         "slo": {"ttft_seconds": rng.choice((0.003, 0.01, 1.0))},
     }  # fmt: skip
@@ -92,14 +92,14 @@ def random_profile(rng: random.Random) -> Profile:
     """Return odd figures, where nothing coincides by chance, or round ones, where much happens at one instant."""
     if rng.random() < 0.5:
         step = {"fixed_seconds": 1.1e-3, "token_seconds": 1.3e-4, "token_pair_seconds": 1.7e-6, "least_seconds": 1.9e-3}
-        base, per_token, (setup, rate) = [1.1e-3, 1.2e-3, 1.5e-3], [1e-6, 1e-6, 2e-6], (7e-4, 3.7e6)
+        base, per_token, (setup, rate) = [1.1e-3, 1.2e-3, 1.5e-3], [1e-6, 1e-6, 2e-6], (7e-4, 74e6)
     else:
         step = {"fixed_seconds": 0.0, "token_seconds": 1e-3}
-        base, per_token, (setup, rate) = [1e-3] * 3, [0.0] * 3, (rng.choice((0.0, 1e-3)), 1e6)
+        base, per_token, (setup, rate) = [1e-3] * 3, [0.0] * 3, (rng.choice((0.0, 1e-3)), 20e6)
     slower = rng.choice((1, 3, 20))
     return parse_profile(
         {
-            "name": "fuzzed", "tp": 1, "kv_bytes_per_token": 1000.0, "prefill": {"boundary": "whole", **step},
+            "name": "fuzzed", "tp": 1, "kv_bytes_per_token": 20_000.0, "prefill": {"boundary": "whole", **step},
             "decode": {"boundary": "whole", "batch": [1, 2, 4], "base_seconds": base,
                        "context_token_seconds": per_token},
             "handoff": path(setup_seconds=setup, bytes_per_s=rate * 2), "h2d": path(bytes_per_s=rate * 3 / slower),
