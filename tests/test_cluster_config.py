@@ -159,6 +159,8 @@ def test_what_does_not_go_together_is_refused() -> None:
         kvsweep.cluster.run(one, cluster(retrieval={"policy": "all_compte"}), profile())
     with pytest.raises(InputError, match="the trace lasts 5e.06 s; allowed: at most 4000000 s"):
         kvsweep.cluster.run(trace([(0.0, 1, 1, ()), (5e6, 1, 1, ())]), cluster(), profile())
+    with pytest.raises(InputError, match="the trace has no requests"):
+        kvsweep.cluster.run(one.select(slice(0, 0)), cluster(), profile())
     slow = profile(prefill={"boundary": "b", "token_seconds": 1.0, "token_pair_seconds": 1.0})
     with pytest.raises(InputError, match="make times the clock cannot hold"):
         kvsweep.cluster.run(trace([(0.0, 10**6, 1, ())]), cluster(), slow)

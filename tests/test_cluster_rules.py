@@ -216,6 +216,13 @@ def test_a_policy_that_returns_nonsense_is_named(tmp_path: Any) -> None:
         run(requests, config, policy_files=[file])
 
 
+def test_a_policy_file_that_cannot_be_used_is_the_reason(tmp_path: Any) -> None:
+    file = tmp_path / "odd.py"
+    file.write_text("name = 'odd'\n")
+    with pytest.raises(PolicyError, match="no 'odd': policy file .*odd.py: left out: label is missing"):
+        run([(0.0, 100, 1, ())], cluster(retrieval={"policy": "odd"}), policy_files=[file])
+
+
 def test_a_request_too_large_for_every_pool_is_rejected_and_the_others_run() -> None:
     config = cluster(prefill={"device_tokens": 640}, decode={"device_tokens": 1280})
     ds = run([(0.0, 641, 1, ()), (0.0, 640, 1, ()), (0.0, 100, 1200, ()), (1.0, 100, 2, ())], config)

@@ -26,9 +26,12 @@ _LARGE = 1 << 61
 
 def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy) -> State:
     """Return the state before the first arrival; raises InputError for what cannot be run."""
+    if not len(trace):
+        raise InputError("the trace has no requests; allowed: at least one")
     found = chains(trace, config.page_size)
     times = coefficients(profile, config.page_size)
-    _check(trace, config, profile, times, len(found.length))
+    _check(trace, config, profile, len(found.length))
+    _check_range(trace, config, profile, policy)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     request = _requests(trace, config.page_size)
     n_resources = 2 * n_decode + 3 * n_prefill + 1
@@ -195,7 +198,7 @@ def _picoseconds(seconds: float) -> int:
     return round(seconds * PICO)
 
 
-def _check(trace: Trace, config: ClusterConfig, profile: Profile, times: Coefficients, n_segments: int) -> None:
+def _check(trace: Trace, config: ClusterConfig, profile: Profile, n_segments: int) -> None:
     for role, groups in (("prefill", config.prefill), ("decode", config.decode)):
         for group in groups:
             if group.tp != profile.tp:
@@ -209,19 +212,22 @@ def _check(trace: Trace, config: ClusterConfig, profile: Profile, times: Coeffic
             f"{config.n_prefill} prefill workers and {n_segments} distinct pieces of prompts; allowed: "
             f"a product of at most {MAX_TABLE}: fewer workers, or a shorter trace"
         )
-    _check_range(trace, config, profile, times)
 
 
-def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, times: Coefficients) -> None:
+def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy) -> None:
     """Refuse figures with which integers of the core would overflow."""
+    times = coefficients(profile, config.page_size)
     longest = int((trace.input_tokens + trace.output_tokens).max())
     payload = (longest // config.page_size + 1) * times.page_bytes
-    pairs = longest * longest * int(times.prefill[2])
+    # A step has no more than a budget; a policy that is asked sees the time of the whole prompt in one.
+    tokens = max(longest, config.page_size, *(group.chunk_tokens for group in config.prefill))
+    reach = tokens if _retrieval_code(policy) == col.RETRIEVE_ASK else max(g.chunk_tokens for g in config.prefill)
+    pairs = 2 * (tokens + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
     context = max(group.max_running for group in config.decode) * longest
     slope = max(profile.decode.context_token_seconds, default=0.0)
     copies = [int(setup) + int(per_byte) * payload for setup, per_byte in times.paths]
     worst = max(
-        pairs + longest * int(times.prefill[1]),
+        pairs + (tokens + config.page_size) * int(times.prefill[1]),
         context * round(slope * 1e15) * 2,
         max(copies),
         max(copies) // 1_000_000 * 256 * config.n_prefill,

@@ -77,7 +77,7 @@ def finish(
     trace = trace if isinstance(trace, Trace) else read_trace(trace)
     config = _config(config)
     profile = _profile(profile)
-    policy = load_policies(policy_files).select([config.retrieval.policy], "retrieval: policy")[config.retrieval.policy]
+    policy = _policy(config.retrieval.policy, policy_files)
     state = initial_state(trace, config, profile, policy)
     _core()(state, 0, _decision(policy))  # compiles, which is no part of the run's time
     began = time.process_time()
@@ -170,6 +170,13 @@ def _diagnosis(state: State) -> str:
     waits = next(what for column, what in stages if request[column] < 0)
     place = f"prefill worker {request[col.AT_PREFILL]}, decode worker {request[col.AT_DECODE]}"
     return f"{state.run[col.LEFT]} requests are not done; request {r} ({place}) waits for {waits}"
+
+
+def _policy(name: str, files: Sequence[str | Path]) -> Policy:
+    policies = load_policies(files)
+    if name not in policies and policies.problems:
+        raise PolicyError(f"retrieval: policy: no {name!r}: {'; '.join(policies.problems)}")
+    return policies.select([name], "retrieval: policy")[name]
 
 
 def _config(given: ClusterConfig | Mapping[str, Any] | str | os.PathLike[str]) -> ClusterConfig:
