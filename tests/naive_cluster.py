@@ -189,9 +189,12 @@ class PrefillWorker:
         """Return what keeps the first waiting request from being admitted."""
         if self.running >= self.group.max_running:
             return "prefill_slots"
-        d, _ = self.match(request)
         others = self.device.idle() - set(self.chain(request))
-        return "prefill_capacity" if self.sim.pages(request.prompt) - d > self.device.free + len(others) else None
+        return "prefill_capacity" if self.needed(request) > self.device.free + len(others) else None
+
+    def needed(self, request: Request) -> int:
+        """Return the device pages to be reserved: all but those of the chain that are there, matched or not."""
+        return self.sim.pages(request.prompt) - leading(self.chain(request), self.device.resident)
 
     def admit(self, request: Request) -> None:
         sim, size = self.sim, self.sim.page_size
@@ -201,12 +204,13 @@ class PrefillWorker:
         for page in request.chain:
             page.pins += 1
             page.admissions += 1
-        needed = sim.pages(request.prompt) - d
+        needed = self.needed(request)
         self.device.make_room(needed)
         self.device.reserved += needed
         self.running += 1
         request.busy_with = {"handoff"}
-        request.device_hits, request.retrieved, request.shown = d, g, d
+        request.device_hits, request.retrieved = d, g
+        request.shown = leading(request.chain, self.device.resident)
         first = d + h - g if sim.policy.recomputes == "front" else d
         there = {*range(d * size), *range(first * size, (first + g) * size)}
         request.todo = [position for position in range(request.prompt) if position not in there]

@@ -13,7 +13,7 @@ from typing import Any
 import naive_cluster
 import numpy as np
 import pytest
-from cluster_samples import path, trace
+from cluster_samples import cluster, fuzz_profile, path, trace
 
 import kvsweep.cluster
 from kvsweep.cluster.config import EVICTIONS, GATEWAYS, ClusterConfig, parse_config
@@ -164,6 +164,16 @@ def random_case(seed: int) -> tuple[Trace, ClusterConfig, Profile]:
     rng = random.Random(seed)
     page = rng.randint(1, 8)
     return random_trace(rng, page), random_config(rng, page), random_profile(rng)
+
+
+def small_cluster(prefill: dict[str, Any], **changes: Any) -> ClusterConfig:
+    return cluster({"chunk_tokens": 16, **prefill}, {"device_tokens": 400}, page_size=4, **changes)
+
+
+def test_a_prompt_that_fills_the_pool_runs_again() -> None:
+    # Its last page is resident and its own, yet no match: computed in its place, or there is no room for it, ever.
+    again = trace([(0.0, 16, 2, (1, 2, 3, 4)), (1.0, 16, 2, (1, 2, 3, 4))], page=4)
+    assert_twins(again, small_cluster({"device_tokens": 16}), fuzz_profile(), [])
 
 
 @pytest.mark.parametrize("first", range(0, QUICK + SOAK, BATCH))

@@ -21,7 +21,7 @@ from kvsweep.cluster.clock import (
 )
 from kvsweep.cluster.retrieval import Decide, retrieved_pages
 from kvsweep.cluster.state import State
-from kvsweep.cluster.tiers import claim_host, expire, idle_pages, make_room, match, pin, release, show, show_written
+from kvsweep.cluster.tiers import claim_host, device_pages, expire, make_room, match, pin, release, show, show_written
 
 ADMITTED, REFUSED, NONSENSE = range(3)
 
@@ -157,8 +157,9 @@ def _admit(s: State, w: int, r: int, decide: Decide) -> int:
     if retrieved < 0:
         s.run[col.SUSPECT] = r
         return NONSENSE
-    need = request[col.PAGES] - matched
-    if need > own[col.FREE] + own[col.IDLE] - idle_pages(s, r):
+    present, idle = device_pages(s, r)
+    need = request[col.PAGES] - present
+    if need > own[col.FREE] + own[col.IDLE] - idle:
         return REFUSED
     pop(s.prefill, w, col.WAITING, s.request, col.NEXT_PREFILL)
     pin(s, w, r)
@@ -168,7 +169,7 @@ def _admit(s: State, w: int, r: int, decide: Decide) -> int:
     own[col.USED_SLOTS] += 1
     page = s.run[col.PAGE]
     begin = matched + (following - retrieved if s.run[col.FRONT] == 1 else 0)
-    request[col.MATCHED], request[col.RETRIEVED] = matched, retrieved
+    request[col.MATCHED], request[col.RETRIEVED], request[col.PRESENT] = matched, retrieved, present
     request[col.POSITION] = matched * page
     request[col.GAP_BEGIN], request[col.GAP_END] = begin * page, (begin + retrieved) * page
     request[col.TO_DO] = request[col.PROMPT] - (matched + retrieved) * page
@@ -212,7 +213,8 @@ def _take(s: State, w: int, r: int, budget: int) -> int:
 def _reach(s: State, w: int, r: int, position: int) -> None:
     """Bring request `r` to `position` [token], over what is retrieved there, and make its full pages visible."""
     request, page = s.request[r], s.run[col.PAGE]
-    before = request[col.POSITION] // page
+    # The last full page, where it is resident but cannot be matched, is computed again in its place.
+    before = max(request[col.POSITION] // page, request[col.PRESENT])
     request[col.POSITION] = request[col.GAP_END] if position == request[col.GAP_BEGIN] else position
     pages = request[col.POSITION] // page
     added = show(s, w, r, pages)

@@ -48,14 +48,15 @@ def match(s: State, w: int, r: int) -> tuple[int, int]:
     return matched, following
 
 
-def idle_pages(s: State, r: int) -> int:
-    """Return the idle device pages of the chain of request `r`, which pinning would take from the evictable ones."""
-    found = 0
+def device_pages(s: State, r: int) -> tuple[int, int]:
+    """Return the device pages of the chain of request `r`, and how many are idle: pinning makes these unevictable."""
+    present = idle = 0
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         e = s.chain[place, col.ENTRY]
         if s.entry[e, col.PINS] == 0:
-            found += s.entry[e, col.DEVICE]
-    return found
+            idle += s.entry[e, col.DEVICE]
+        present += s.entry[e, col.DEVICE]
+    return present, idle
 
 
 def pin(s: State, w: int, r: int) -> None:
