@@ -679,5 +679,5 @@ def _workers(sim: Cluster) -> dict[str, Any]:
         "expirations": [(worker.device.expired, worker.host.expired) for worker in sim.prefill],
         "busy": [worker.busy_time for worker in (*sim.prefill, *sim.decode)],
         "last_finish": finish,
-        "occupancy": sim.occupancy(min(last_arrival, finish) or finish),
+        "occupancy": sim.occupancy(last_arrival or finish),
     }

@@ -45,7 +45,9 @@ def random_trace(rng: random.Random, page: int) -> Trace:
 
     The names of a prompt may end before its last full page (private pages), at it, or in the page after it.
     """
-    families = [[rng.randrange(2) for _ in range(rng.randint(2, 9))] for _ in range(rng.randint(1, 5))]
+    # Families that part at once push each other off the device, so that their prompts come back from the host.
+    depth, variety = rng.choice(((2, 2), (7, 2), (7, 5)))
+    families = [[rng.randrange(variety) for _ in range(rng.randint(depth, 9))] for _ in range(rng.randint(1, 5))]
     pauses = rng.choice([(0.0,), (0.0, 0.0, 0.001, 0.013, 0.4), (0.002, 0.03), (0.05, 0.1, 0.3)])
     names: dict[tuple[int, ...], int] = {}
     requests, time = [], 0.0
@@ -63,13 +65,13 @@ def random_trace(rng: random.Random, page: int) -> Trace:
 def random_config(rng: random.Random, page: int) -> ClusterConfig:
     """Return a cluster of one to three prefill and one or two decode workers with tight pools and any policies."""
     prefill = [
-        {"role": "prefill", "tp": 1, "device_tokens": page * rng.choice((6, 10, 13, 24)) + rng.randrange(page),
-         "host_tokens": page * rng.choice((0, 4, 12, 60)), "chunk_tokens": page * rng.choice((1, 2, 4, 16)),
+        {"role": "prefill", "tp": 1, "device_tokens": page * rng.choice((6, 10, 10, 13, 24)) + rng.randrange(page),
+         "host_tokens": page * rng.choice((0, 4, 12, 60, 60)), "chunk_tokens": page * rng.choice((1, 2, 4, 16)),
          "max_running": rng.randint(1, 6)}
-        for _ in range(rng.choice((1, 1, 2, 3)))
+        for _ in range(rng.choice((1, 1, 1, 2, 3)))
     ]  # fmt: skip
     decode = [
-        {"role": "decode", "tp": 1, "device_tokens": page * rng.randint(8, 30), "max_running": rng.randint(1, 5),
+        {"role": "decode", "tp": 1, "device_tokens": page * rng.randint(12, 30), "max_running": rng.randint(1, 5),
          "graph_buckets": rng.choice(([1, 2, 4], [2], [4, 8]))}
         for _ in range(rng.randint(1, 2))
     ]  # fmt: skip
@@ -78,10 +80,10 @@ def random_config(rng: random.Random, page: int) -> ClusterConfig:
         "gateway": {"policy": rng.choice(GATEWAYS), "seed": rng.randrange(5), "balance_requests": rng.choice((0, 2, 32)),
                     "balance_ratio": rng.choice((1.0, 1.5)), "match_ratio": rng.choice((0.0, 0.3, 0.5))},
         "eviction": {"policy": rng.choice(EVICTIONS)},
-        "retention": {"policy": rng.choice(("none", "none", "idle_ttl")), "seconds": rng.choice((0.01, 0.1, 0.4)),
+        "retention": {"policy": rng.choice(("none", "none", "none", "idle_ttl")), "seconds": rng.choice((0.01, 0.1, 0.4)),
                       "check_seconds": rng.choice((0.003, 0.01, 0.1))},
         "retrieval": {"policy": rng.choice(RETRIEVALS), "rate_window_seconds": rng.choice((0.05, 60.0))},
-        "write": {"policy": rng.choice(("write_through",) * 3 + ("none",)), "threshold": rng.choice((1, 1, 2, 3))},
+        "write": {"policy": rng.choice(("write_through",) * 4 + ("none",)), "threshold": rng.choice((1, 1, 1, 2, 3))},
         "handoff_sharing": rng.choice(("processor_sharing", "processor_sharing", "none")),
         "slo": {"ttft_seconds": rng.choice((0.003, 0.01, 1.0))},
     }  # fmt: skip

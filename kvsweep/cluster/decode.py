@@ -122,6 +122,9 @@ def _finish(s: State, d: int, r: int) -> None:
     own[col.LOAD] -= 1
     request[col.FINISHED] = s.run[col.NOW]
     s.run[col.LEFT] -= 1
+    if s.run[col.LEFT] == 0:
+        # Where all arrive at once; what is dropped from now on must not weigh on the mean.
+        s.run[col.OCCUPANCY_END] = min(s.run[col.OCCUPANCY_END], s.run[col.NOW])
 
 
 def _residue(s: State, d: int, r: int) -> int:

@@ -187,16 +187,16 @@ def _workers(state: State, end: int) -> Variables:
     tables["bytes_in"][n_prefill:, 0] = decode[:, col.RECEIVED_PAGES] * state.run[col.PAGE_BYTES]
     busy = np.concatenate((prefill[:, col.BUSY_TIME], decode[:, col.BUSY_TIME]))
     found: Variables = {name: (("worker", "tier"), table) for name, table in tables.items()}
-    found["occupancy"] = (("worker", "tier"), _occupancy(state, end))
+    found["occupancy"] = (("worker", "tier"), _occupancy(state))
     found["utilization"] = (("worker",), busy / end if end else np.zeros(n))
     return found
 
 
-def _occupancy(state: State, end: int) -> NDArray[np.float64]:
+def _occupancy(state: State) -> NDArray[np.float64]:
     """Return the mean of the tokens held in each tier [token]; (worker, tier)."""
     n_prefill, n_decode = len(state.prefill), len(state.decode)
     pools = state.real[col.N_REAL :].reshape(-1, 2)
-    span = min(int(state.run[col.OCCUPANCY_END]), end) * 1e-12
+    span = int(state.run[col.OCCUPANCY_END]) * 1e-12
     # The level at the end, less what came later weighted by when it came.
     mean = state.run[col.PAGE] * (pools[:, 0] * span - pools[:, 1]) / span if span else np.zeros(len(pools))
     occupancy = np.zeros((n_prefill + n_decode, len(TIERS)))
