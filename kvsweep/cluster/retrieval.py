@@ -29,7 +29,9 @@ def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int], decide: De
     squares = (context + tokens) * (context + tokens) - context * context
     compute = (following + missing) / (prefill_duration(s, tokens, squares) * 1e-12)
     restore = following / (path_duration(s, col.H2D, following) * 1e-12)
-    rate = recent_arrivals(s, w) / (s.run[col.RATE_WINDOW] * 1e-12)
+    # It counts itself however long it waited: policies divide by the rate.
+    waited_longer = s.request[r, col.ARRIVAL] <= s.run[col.NOW] - s.run[col.RATE_WINDOW]
+    rate = (recent_arrivals(s, w) + int(waited_longer)) / (s.run[col.RATE_WINDOW] * 1e-12)
     hits = float(following)
     reassigned = decide(
         float(following + missing), float(missing), hits, rate, s.real[col.TARGET], restore, compute,
