@@ -1,8 +1,10 @@
 """The slow, obvious twin of the cluster simulator: the rules of ``kvsweep/cluster/README.md`` said a second time.
 
 Written from the text of the rules alone, and to be read as their definition: every page of KV is an object, every
-position of a prompt a number in a list, every choice a `min` over all there is to choose from. The numbers in brackets
-(§5) are the sections of the rules. Times are integers [ps], capacities integers [page].
+position of a prompt a number in a list, every choice a `min` over all there is to choose from.
+The numbers in brackets (§5) are the sections of the rules. Times are integers [ps], capacities integers [page].
+
+Here are the clock and the prefill worker; ``naive_cluster_decode`` and ``naive_cluster_parts`` hold the rest.
 """
 
 from __future__ import annotations
@@ -16,16 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from naive_cluster_decode import Chunk, DecodeWorker
+from naive_cluster_parts import Page, Router, Tier, leading, picoseconds
 
-from kvsweep.cluster.config import ClusterConfig, DecodeGroup, PrefillGroup
-from kvsweep.cluster.profile import Profile, coefficients, decode_coefficients
+from kvsweep.cluster.config import ClusterConfig, PrefillGroup
+from kvsweep.cluster.profile import Profile, coefficients
 from kvsweep.policies import load_policies
 from kvsweep.policies.context import SIDES, Context
 from kvsweep.trace.convert import change_block_size
 from kvsweep.trace.model import Trace
 
-DECODE, H2D, D2H, PREFILL, ARRIVALS = 2, 3, 4, 5, 6
-"""Resource order; inbound, the first, has no entry in the heap of events: its ends are re-timed."""
+H2D, D2H, PREFILL, ARRIVALS = 3, 4, 5, 6
+"""Resource order, after decode; inbound, the first, has no entry in the heap of events: its ends are re-timed."""
 PS = 1e12
 Job = Any
 
@@ -57,66 +61,6 @@ class Request:
         self.at: dict[str, int] = {}  # times by name
 
 
-class Page:
-    """A page of KV at one prefill worker, in whichever tiers it is."""
-
-    def __init__(self, segment: frozenset[int], parent: Page | None) -> None:
-        self.segment = segment  # the requests that contain the page are what makes a segment
-        self.begins_segment = parent is None or parent.segment != segment
-        self.after: list[Page] = []
-        self.pins = self.admissions = 0
-        self.released = (-1, -1)  # time, place in the order of releases
-        if parent is not None:
-            parent.after.append(self)
-
-
-class Tier:
-    """The pool of one tier at a prefill worker: space is free, reserved (in flight), or holds a resident page."""
-
-    def __init__(self, pool: int, eviction: str) -> None:
-        self.pool, self.eviction = pool, eviction
-        self.resident: set[Page] = set()
-        self.in_flight: set[Page] = set()  # of the host; on the device every request computes its own
-        self.reserved = self.evicted = self.expired = 0
-        self.began: dict[frozenset[int], int] = {}
-
-    @property
-    def held(self) -> int:
-        return len(self.resident) + self.reserved
-
-    @property
-    def free(self) -> int:
-        return self.pool - self.held
-
-    def idle(self) -> set[Page]:
-        return {page for page in self.resident if not page.pins}
-
-    def show(self, page: Page, now: int) -> None:
-        """Turn reserved space into the resident `page`, or free it where the page is resident already (§6)."""
-        self.reserved -= 1
-        self.in_flight.discard(page)
-        if page not in self.resident:
-            self.resident.add(page)
-            if page.begins_segment:
-                self.began[page.segment] = now
-
-    def make_room(self, pages: int) -> None:
-        """Evict until `pages` are free, one page after the other."""
-        while self.free < pages:
-            leaves = [page for page in self.idle() if not any(later in self.resident for later in page.after)]
-            self.resident.remove(min(leaves, key=self._rank))
-            self.evicted += 1
-
-    def _rank(self, page: Page) -> tuple[Any, ...]:
-        first = {"lru": 0, "fifo": self.began.get(page.segment), "lfu": page.admissions}[self.eviction]
-        return first, page.released
-
-    def drop_released_until(self, time: int) -> None:
-        old = {page for page in self.idle() if page.released[0] <= time}
-        self.resident -= old
-        self.expired += len(old)
-
-
 class Fifo:
     """A resource that serves one job at a time, first come first served (H2D and D2H)."""
 
@@ -139,15 +83,6 @@ class Fifo:
         self.sim.after(self.duration(job), self.place, end)
 
 
-class Chunk:
-    """Pages of one request on their way from prefill to decode; the last one ends the handoff."""
-
-    def __init__(self, request: Request, pages: int, last: bool) -> None:
-        self.request, self.pages, self.last = request, pages, last
-        self.alone = self.tag = 0  # isolated duration [ps]; virtual time of the end
-        self.queued = self.began = 0
-
-
 class PrefillWorker:
     """Waiting queue, prefill steps, both tiers and both copy engines of one worker."""
 
@@ -166,7 +101,7 @@ class PrefillWorker:
         self.source: deque[Chunk] = deque()
         self.sending = False
         self.load = self.running = self.busy_time = 0
-        self.arrivals: list[int] = []
+        self.arrivals: list[Request] = []
         self.blocked: str | None = None  # why the last formation of a step ended
 
     def chain(self, request: Request) -> list[Page]:
@@ -229,7 +164,7 @@ class PrefillWorker:
             return 0
         missing = sim.pages(request.prompt) - d - h
         window = round(sim.config.retrieval.rate_window_seconds * PS)
-        recent = [time for time in self.arrivals if sim.now - window < time]
+        recent = [other for other in self.arrivals if sim.now - window < other.arrival or other is request]
         restore = h / (sim.copy_time(1, h) * 1e-12)
         step = sim.prefill_time(range(d * size, (d + h + missing) * size))
         context = Context(
@@ -373,161 +308,6 @@ class PrefillWorker:
         self.unpin_after(request, "handoff")
 
 
-class DecodeWorker:
-    """Reservations, inbound chunks and the running batch of one worker."""
-
-    def __init__(self, sim: Cluster, number: int, group: DecodeGroup) -> None:
-        self.sim, self.number, self.group = sim, number, group
-        self.pool = group.device_tokens // sim.page_size
-        table = decode_coefficients(sim.profile, group.graph_buckets, group.max_running).tolist()
-        self.base, self.context = [row[0] for row in table], [row[1] for row in table]
-        self.reservations: deque[Request] = deque()
-        self.promised = self.load = self.busy_time = 0
-        self.holds: dict[Request, int] = {}
-        self.inbound: list[Chunk] = []
-        self.virtual = self.updated = 0  # V [ps/256] and t0 [ps]
-        self.joining: deque[Request] = deque()
-        self.batch: list[Request] = []
-        self.stepping = False
-
-    @property
-    def held(self) -> int:
-        return sum(self.holds.values())
-
-    def reserve(self) -> None:
-        """Admit from the front of the queue while prompt and full output fit (§7)."""
-        while self.reservations:
-            request = self.reservations[0]
-            whole = self.sim.pages(request.prompt + request.output)
-            if self.promised + whole > self.pool:
-                return
-            self.reservations.popleft()
-            self.promised += whole
-            self.holds[request] = self.sim.pages(request.prompt)
-            request.reserved = True
-            request.at["reserved"] = self.sim.now
-            request.at_prefill.send_chunks(request)
-
-    # -- inbound: processor sharing in virtual time (§8)
-
-    @property
-    def sharing(self) -> int:
-        return len(self.inbound) if self.sim.config.handoff_sharing == "processor_sharing" else 1
-
-    def due(self) -> int | None:
-        """Return when the next chunk ends."""
-        if not self.inbound:
-            return None
-        left = min(chunk.tag for chunk in self.inbound) - self.virtual
-        return self.updated + max(0, -(-left * self.sharing // 256))
-
-    def bring_up_to_date(self) -> None:
-        if self.inbound:
-            self.virtual += (self.sim.now - self.updated) * 256 // self.sharing
-        else:
-            self.virtual = 0
-        self.updated = self.sim.now
-
-    def begin_chunk(self, chunk: Chunk) -> None:
-        self.bring_up_to_date()
-        chunk.began, chunk.alone = self.sim.now, self.sim.copy_time(0, chunk.pages)
-        chunk.tag = self.virtual + 256 * chunk.alone
-        self.inbound.append(chunk)
-
-    def end_chunk(self) -> None:
-        self.bring_up_to_date()
-        chunk = min(self.inbound, key=lambda chunk: (chunk.tag, chunk.request.at_prefill.number))
-        self.inbound.remove(chunk)
-        request, now = chunk.request, self.sim.now
-        request.at_prefill.sending = False
-        if chunk.last:
-            request.at["handoff_end"] = now
-            request.at["handoff_delay"] = chunk.began - chunk.queued + (now - chunk.began - chunk.alone)
-            request.at_prefill.end_handoff(request)
-            self.joining.append(request)
-
-    # -- decode (§9)
-
-    def step(self) -> None:
-        if self.stepping:
-            return
-        while self.joining and len(self.batch) < self.group.max_running:
-            request = self.joining.popleft()
-            request.at["joined"] = self.sim.now
-            self.batch.append(request)
-        if self.batch:
-            for request in self.batch:
-                self.holds[request] = self.sim.pages(request.prompt + request.delivered + 1)
-            n, stored = len(self.batch), sum(request.prompt + request.delivered for request in self.batch)
-            self.stepping = True
-            duration = picoseconds(self.base[n] + self.context[n] * stored)
-            self.busy_time += duration
-            self.sim.after(duration, (DECODE, self.number), self.end_step)
-
-    def end_step(self) -> None:
-        self.stepping = False
-        for request in list(self.batch):
-            request.delivered += 1
-            request.at.setdefault("first_token", self.sim.now)
-            if request.delivered == request.output:
-                request.at["finish"] = self.sim.now
-                self.batch.remove(request)
-                self.promised -= self.sim.pages(request.prompt + request.output)
-                del self.holds[request]
-                self.load -= 1
-
-
-class Gateway:
-    """Chooses among workers of one role, with a state of its own (§11)."""
-
-    def __init__(self, config: ClusterConfig, workers: Sequence[Any]) -> None:
-        self.config, self.workers = config.gateway, workers
-        self.next = 0
-        self.sessions: dict[int, Any] = {}
-
-    def choose(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
-        return getattr(self, self.config.policy)(request, candidates, draws)
-
-    def round_robin(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
-        n = len(self.workers)
-        chosen = min(candidates, key=lambda worker: (worker.number - self.next) % n)
-        self.next = chosen.number + 1
-        return chosen
-
-    def random(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
-        return candidates[draws[0] % len(candidates)]
-
-    def least_loaded(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
-        return min(candidates, key=lambda worker: (worker.load, worker.number))
-
-    def power_of_two(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
-        n = len(candidates)
-        if n == 1:
-            return candidates[0]
-        i, j = draws[0] % n, draws[1] % (n - 1)
-        j += j >= i
-        return candidates[j] if candidates[j].load < candidates[i].load else candidates[i]
-
-    def session_affinity(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
-        if request.session < 0:
-            return self.round_robin(request, candidates, draws)
-        if self.sessions.get(request.session) in candidates:
-            return self.sessions[request.session]
-        chosen = self.round_robin(request, candidates, draws)
-        self.sessions.setdefault(request.session, chosen)
-        return chosen
-
-    def cache_aware(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
-        loads = [worker.load for worker in candidates]
-        least, most = min(loads), max(loads)
-        uneven = most - least > self.config.balance_requests and most > self.config.balance_ratio * least
-        if isinstance(candidates[0], PrefillWorker) and not uneven:
-            best = min(candidates, key=lambda worker: (-sum(worker.match(request)), worker.load, worker.number))
-            if sum(best.match(request)) > self.config.match_ratio * request.n_full:
-                return best
-        return self.least_loaded(request, candidates, draws)
-
-
 class Cluster:
     """The clock (§3), the arrivals (§4), and all workers."""
 
@@ -535,8 +315,11 @@ class Cluster:
         self.config, self.profile, self.page_size = config, profile, config.page_size
         self.policy = load_policies(policy_files)[config.retrieval.policy]
         figures = coefficients(profile, config.page_size)
-        self.prefill_fs, self.paths, self.page_bytes = figures.prefill.tolist(), figures.paths.tolist(), figures.page_bytes
-        self.now, self.events, self.serial, self.releases = 0, [], count(), count()  # type: ignore[var-annotated]
+        self.prefill_fs, self.paths = figures.prefill.tolist(), figures.paths.tolist()
+        self.page_bytes = figures.page_bytes
+        self.now = 0
+        self.events: list[Any] = []
+        self.serial, self.releases = count(), count()
         if trace.block_size:
             trace = change_block_size(trace, config.page_size)
         self.requests = [Request(i, trace, config.page_size) for i in range(len(trace))]
@@ -547,7 +330,7 @@ class Cluster:
         self.segments = {name: frozenset(found) for name, found in owners.items()}
         self.prefill = [PrefillWorker(self, w, group) for w, group in enumerate(config.prefill_workers())]
         self.decode = [DecodeWorker(self, d, group) for d, group in enumerate(config.decode_workers())]
-        self.gateways = Gateway(config, self.prefill), Gateway(config, self.decode)
+        self.gateways = Router(config.gateway, self.prefill), Router(config.gateway, self.decode)
         rng = np.random.default_rng(config.gateway.seed)
         self.draws = rng.integers(0, 2**31, (len(trace), 4)).tolist()
         self.tiers = [tier for worker in self.prefill for tier in (worker.device, worker.host)]
@@ -617,7 +400,7 @@ class Cluster:
             request.at_decode = self.gateways[1].choose(request, targets, draws[2:])
             request.at_prefill.load += 1
             request.at_decode.load += 1
-            request.at_prefill.arrivals.append(self.now)
+            request.at_prefill.arrivals.append(request)
             request.at_prefill.waiting.append(request)
 
     def note_held(self) -> None:
@@ -630,15 +413,6 @@ class Cluster:
             lasted = max(0, min(until, end) - begin)
             total = [sum_ + pages * lasted for sum_, pages in zip(total, held, strict=True)]
         return [self.page_size * sum_ / end if end else 0.0 for sum_ in total]
-
-
-def picoseconds(femtoseconds: int) -> int:
-    return max(1, (femtoseconds + 500) // 1000)
-
-
-def leading(pages: Sequence[Page], visible: set[Page]) -> int:
-    """Return how many of `pages` are visible before the first that is not."""
-    return next((i for i, page in enumerate(pages) if page not in visible), len(pages))
 
 
 TIMES = ("prefill_start", "prefill_end", "handoff_end", "first_token", "finish")

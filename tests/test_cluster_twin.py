@@ -77,11 +77,12 @@ def random_config(rng: random.Random, page: int) -> ClusterConfig:
     ]  # fmt: skip
     values = {
         "fidelity": "paper", "page_size": page, "workers": prefill + decode,
-        "gateway": {"policy": rng.choice(GATEWAYS), "seed": rng.randrange(5), "balance_requests": rng.choice((0, 2, 32)),
-                    "balance_ratio": rng.choice((1.0, 1.5)), "match_ratio": rng.choice((0.0, 0.3, 0.5))},
+        "gateway": {"policy": rng.choice(GATEWAYS), "seed": rng.randrange(5),
+                    "balance_requests": rng.choice((0, 2, 32)), "balance_ratio": rng.choice((1.0, 1.5)),
+                    "match_ratio": rng.choice((0.0, 0.3, 0.5))},
         "eviction": {"policy": rng.choice(EVICTIONS)},
-        "retention": {"policy": rng.choice(("none", "none", "none", "idle_ttl")), "seconds": rng.choice((0.01, 0.1, 0.4)),
-                      "check_seconds": rng.choice((0.003, 0.01, 0.1))},
+        "retention": {"policy": rng.choice(("none", "none", "none", "idle_ttl")),
+                      "seconds": rng.choice((0.01, 0.1, 0.4)), "check_seconds": rng.choice((0.003, 0.01, 0.1))},
         "retrieval": {"policy": rng.choice(RETRIEVALS), "rate_window_seconds": rng.choice((0.05, 60.0))},
         "write": {"policy": rng.choice(("write_through",) * 4 + ("none",)), "threshold": rng.choice((1, 1, 1, 2, 3))},
         "handoff_sharing": rng.choice(("processor_sharing", "processor_sharing", "none")),
@@ -176,6 +177,24 @@ def test_a_prompt_that_fills_the_pool_runs_again() -> None:
     # Its last page is resident and its own, yet no match: computed in its place, or there is no room for it, ever.
     again = trace([(0.0, 16, 2, (1, 2, 3, 4)), (1.0, 16, 2, (1, 2, 3, 4))], page=4)
     assert_twins(again, small_cluster({"device_tokens": 16}), fuzz_profile(), [])
+
+
+def test_occupancy_ends_where_the_rules_say_whatever_retention_drops_later() -> None:
+    kept = small_cluster(
+        {"device_tokens": 40}, retention={"policy": "idle_ttl", "seconds": 0.01, "check_seconds": 0.01}
+    )
+    assert_twins(trace([(0.0, 16, 2, ())], page=4), kept, fuzz_profile(), [])
+    # The last arrival fits no pool, and comes when all others are done.
+    assert_twins(trace([(0.0, 16, 2, ()), (1.0, 44, 2, ())], page=4), kept, fuzz_profile(), [])
+
+
+def test_a_request_that_outwaits_the_rate_window_counts_itself() -> None:
+    config = small_cluster(
+        {"device_tokens": 16, "host_tokens": 80, "max_running": 1},
+        retrieval={"policy": "performance_aware", "rate_window_seconds": 1e-6}, slo={"ttft_seconds": 1e-3},
+    )  # fmt: skip
+    requests = [(0.0, 16, 1, (1, 2, 3, 4)), (1.0, 16, 1, ()), (2.0, 16, 1, ()), (2.0, 16, 1, (1, 2, 3, 4))]
+    assert_twins(trace(requests, page=4), config, fuzz_profile(), [])
 
 
 @pytest.mark.parametrize("first", range(0, QUICK + SOAK, BATCH))

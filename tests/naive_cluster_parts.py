@@ -1,0 +1,128 @@
+"""Parts of the slow twin of the cluster simulator that have no clock: pages and pools (§6), the gateway (§11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvsweep.cluster.config import Gateway
+
+
+class Page:
+    """A page of KV at one prefill worker, in whichever tiers it is."""
+
+    def __init__(self, segment: frozenset[int], parent: Page | None) -> None:
+        self.segment = segment  # the requests that contain the page are what makes a segment
+        self.begins_segment = parent is None or parent.segment != segment
+        self.after: list[Page] = []
+        self.pins = self.admissions = 0
+        self.released = (-1, -1)  # time, place in the order of releases
+        if parent is not None:
+            parent.after.append(self)
+
+
+class Tier:
+    """The pool of one tier at a prefill worker: space is free, reserved (in flight), or holds a resident page."""
+
+    def __init__(self, pool: int, eviction: str) -> None:
+        self.pool, self.eviction = pool, eviction
+        self.resident: set[Page] = set()
+        self.in_flight: set[Page] = set()  # of the host; on the device every request computes its own
+        self.reserved = self.evicted = self.expired = 0
+        self.began: dict[frozenset[int], int] = {}
+
+    @property
+    def held(self) -> int:
+        return len(self.resident) + self.reserved
+
+    @property
+    def free(self) -> int:
+        return self.pool - self.held
+
+    def idle(self) -> set[Page]:
+        return {page for page in self.resident if not page.pins}
+
+    def show(self, page: Page, now: int) -> None:
+        """Turn reserved space into the resident `page`, or free it where the page is resident already (§6)."""
+        self.reserved -= 1
+        self.in_flight.discard(page)
+        if page not in self.resident:
+            self.resident.add(page)
+            if page.begins_segment:
+                self.began[page.segment] = now
+
+    def make_room(self, pages: int) -> None:
+        """Evict until `pages` are free, one page after the other."""
+        while self.free < pages:
+            leaves = [page for page in self.idle() if not any(later in self.resident for later in page.after)]
+            self.resident.remove(min(leaves, key=self._rank))
+            self.evicted += 1
+
+    def _rank(self, page: Page) -> tuple[Any, ...]:
+        first = {"lru": 0, "fifo": self.began.get(page.segment), "lfu": page.admissions}[self.eviction]
+        return first, page.released
+
+    def drop_released_until(self, time: int) -> None:
+        old = {page for page in self.idle() if page.released[0] <= time}
+        self.resident -= old
+        self.expired += len(old)
+
+
+class Router:
+    """Chooses among workers of one role, with a state of its own (§11)."""
+
+    def __init__(self, config: Gateway, workers: Sequence[Any]) -> None:
+        self.config, self.workers = config, workers
+        self.next = 0
+        self.sessions: dict[int, Any] = {}
+
+    def choose(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        return getattr(self, self.config.policy)(request, candidates, draws)
+
+    def round_robin(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        n = len(self.workers)
+        chosen = min(candidates, key=lambda worker: (worker.number - self.next) % n)
+        self.next = chosen.number + 1
+        return chosen
+
+    def random(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        return candidates[draws[0] % len(candidates)]
+
+    def least_loaded(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        return min(candidates, key=lambda worker: (worker.load, worker.number))
+
+    def power_of_two(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        n = len(candidates)
+        if n == 1:
+            return candidates[0]
+        i, j = draws[0] % n, draws[1] % (n - 1)
+        j += j >= i
+        return candidates[j] if candidates[j].load < candidates[i].load else candidates[i]
+
+    def session_affinity(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        if request.session < 0:
+            return self.round_robin(request, candidates, draws)
+        if self.sessions.get(request.session) in candidates:
+            return self.sessions[request.session]
+        chosen = self.round_robin(request, candidates, draws)
+        self.sessions.setdefault(request.session, chosen)
+        return chosen
+
+    def cache_aware(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        loads = [worker.load for worker in candidates]
+        least, most = min(loads), max(loads)
+        uneven = most - least > self.config.balance_requests and most > self.config.balance_ratio * least
+        if hasattr(candidates[0], "match") and not uneven:
+            best = min(candidates, key=lambda worker: (-sum(worker.match(request)), worker.load, worker.number))
+            if sum(best.match(request)) > self.config.match_ratio * request.n_full:
+                return best
+        return self.least_loaded(request, candidates, draws)
+
+
+def picoseconds(femtoseconds: int) -> int:
+    return max(1, (femtoseconds + 500) // 1000)
+
+
+def leading(pages: Sequence[Page], visible: set[Page]) -> int:
+    """Return how many of `pages` are visible before the first that is not."""
+    return next((i for i, page in enumerate(pages) if page not in visible), len(pages))
