@@ -48,6 +48,15 @@ def match(s: State, w: int, r: int) -> tuple[int, int]:
     return matched, following
 
 
+def pages_in_place(s: State, r: int) -> int:
+    """Return 1 where the last full page of request `r`, which must be computed, is resident on the device already."""
+    first, end = s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]
+    if end == first or s.request[r, col.PROMPT] % s.run[col.PAGE] != 0:
+        return 0
+    e = s.chain[end - 1, col.ENTRY]
+    return 1 if s.entry[e, col.DEVICE] == s.entry[e, col.LENGTH] else 0
+
+
 def idle_pages(s: State, r: int) -> int:
     """Return the idle device pages of the chain of request `r`, which pinning would take from the evictable ones."""
     found = 0
