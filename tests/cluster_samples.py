@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from kvsweep.cluster.config import ClusterConfig, parse_config
 from kvsweep.cluster.profile import Profile, parse_profile
+from kvsweep.policies import Context, Policy, load_policies
 from kvsweep.trace.build import Builder
 from kvsweep.trace.model import Notes, Trace
 
@@ -51,6 +53,19 @@ def cluster(
     return parse_config({**values, **changes}, "cluster")
 
 
+def _third(ctx: Context) -> tuple[float, str]:
+    return ctx.hit_blocks / 3.0, "third"
+
+
+POLICIES = {
+    **load_policies(),
+    "third_of_the_front": Policy(
+        "third_of_the_front", "Third", "A third of the hits, from the front.", "#123456", 1.0, "front", ("third",),
+        _third, "test",
+    ),
+}  # fmt: skip
+"""The built-in policies, and one that recomputes the front."""
+
 Request = tuple[float, int, int, Sequence[int]]
 """Arrival [s], prompt and answer [token], names of the prompt's pages."""
 
@@ -71,19 +86,18 @@ def pages(first: int, count: int) -> range:
 
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
-    """Return a few requests whose prompts share prefixes, in bursts and with pauses."""
-    families = [draw(st.lists(st.integers(0, 2), min_size=1, max_size=9)) for _ in range(draw(st.integers(1, 3)))]
+    """Return requests whose prompts share prefixes, in bursts and with pauses; by a seed, to be many and dense."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    families = [rng.integers(0, 2, 10).tolist() for _ in range(rng.integers(1, 6))]
     requests, time = [], 0.0
-    for _ in range(draw(st.integers(1, 14))):
-        time += draw(st.sampled_from((0.0, 0.0, 0.001, 0.013, 0.4)))
-        # The names of a page follow from the choices up to it, so families share what they choose alike.
-        steps = families[draw(st.integers(0, len(families) - 1))]
-        depth = draw(st.integers(0, len(steps)))
-        ids = [hash((tuple(steps[: i + 1]), "page")) % 10**9 for i in range(depth)]
-        n_input = 4 * depth + draw(st.integers(0, 6)) or 1
-        requests.append((time, n_input, draw(st.integers(1, 9)), ids))
-    sessions = [draw(st.integers(0, 3)) for _ in requests]
-    return trace(requests, page=4, sessions=sessions)
+    for _ in range(draw(st.integers(1, 40))):
+        time += rng.choice((0.0, 0.0, 0.001, 0.013, 0.05, 0.4))
+        steps = families[rng.integers(len(families))][: rng.integers(0, 11)]
+        # The name of a page follows from the choices up to it, so that families share what they choose alike.
+        ids = [int("1" + "".join(map(str, steps[: k + 1])), 2) for k in range(len(steps))]
+        n_input = max(1, 4 * len(ids) + int(rng.integers(0, 7)))
+        requests.append((float(time), n_input, int(rng.integers(1, 10)), ids))
+    return trace(requests, page=4, sessions=rng.integers(0, 4, len(requests)).tolist())
 
 
 @st.composite
@@ -93,15 +107,16 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
         "gateway": {"policy": st.sampled_from(
             ("round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware"))},
         "eviction": {"policy": st.sampled_from(("lru", "fifo", "lfu"))},
-        "retention": {"policy": st.sampled_from(("none", "idle_ttl")), "seconds": st.sampled_from((0.01, 0.2)),
+        "retention": {"policy": st.sampled_from(("none", "none", "idle_ttl")), "seconds": st.sampled_from((0.02, 0.5)),
                       "check_seconds": st.sampled_from((0.003, 0.1))},
         "retrieval": {"policy": st.sampled_from(
-            ("default_policy", "all_compute", "performance_aware", "slowest_tier_first"))},
-        "write": {"policy": st.sampled_from(("write_through", "none")), "threshold": st.integers(1, 2)},
+            ("default_policy", "all_compute", "performance_aware", "slowest_tier_first", "third_of_the_front"))},
+        "write": {"policy": st.sampled_from(("write_through", "write_through", "none")),
+                  "threshold": st.integers(1, 2)},
     }  # fmt: skip
     prefill = [
-        {"role": "prefill", "count": draw(st.integers(1, 2)), "tp": 1, "device_tokens": draw(st.integers(20, 90)),
-         "host_tokens": draw(st.sampled_from((0, 16, 60, 200))), "chunk_tokens": draw(st.sampled_from((4, 16, 64))),
+        {"role": "prefill", "count": draw(st.integers(1, 2)), "tp": 1, "device_tokens": draw(st.integers(30, 70)),
+         "host_tokens": draw(st.sampled_from((0, 24, 60, 200))), "chunk_tokens": draw(st.sampled_from((4, 16, 64))),
          "max_running": draw(st.integers(1, 5))}
         for _ in range(draw(st.integers(1, 2)))
     ]  # fmt: skip

@@ -161,6 +161,9 @@ def test_what_does_not_go_together_is_refused() -> None:
         kvsweep.cluster.run(trace([(0.0, 1, 1, ()), (5e6, 1, 1, ())]), cluster(), profile())
     with pytest.raises(InputError, match="the trace has no requests"):
         kvsweep.cluster.run(one.select(slice(0, 0)), cluster(), profile())
+    named = trace([(0.0, 200, 1, (1, 2))], page=96)
+    with pytest.raises(InputError, match="page_size: a block size of 64 tokens; allowed: a divisor or a multiple"):
+        kvsweep.cluster.run(named, cluster(), profile())
     slow = profile(prefill={"boundary": "b", "token_seconds": 1.0, "token_pair_seconds": 1.0})
     with pytest.raises(InputError, match="make times the clock cannot hold"):
         kvsweep.cluster.run(trace([(0.0, 10**6, 1, ())]), cluster(), slow)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from cluster_samples import clusters, fuzz_profile, traces
+from cluster_samples import POLICIES, clusters, fuzz_profile, traces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,12 +13,10 @@ from kvsweep.cluster.segments import chains
 from kvsweep.cluster.setup import initial_state
 from kvsweep.cluster.simulation import checked_run, compiled_run, plain_run
 from kvsweep.cluster.state import State
-from kvsweep.policies import load_policies
 from kvsweep.policies.registry import Policy
 from kvsweep.trace.convert import change_block_size
 from kvsweep.trace.model import Trace
 
-POLICIES = load_policies()
 SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -70,6 +70,12 @@ def test_a_file_is_the_same_bytes_twice(tmp_path: Path, monkeypatch: pytest.Monk
         assert summarize(ds)["cpu_seconds"] is None and len(ds["request"]) == 20
 
 
+@pytest.mark.parametrize(("block", "said"), [(64, ""), (128, "shared as whole blocks of 128"), (32, "of blocks of 32")])
+def test_what_pages_are_made_of_is_noted(block: int, said: str) -> None:
+    ds = kvsweep.cluster.run(trace([(0.0, 300, 1, (1, 2))], page=block), cluster(), profile())
+    assert said in ds.attrs["kvsweep_trace_notes"] if said else "pages" not in ds.attrs["kvsweep_trace_notes"]
+
+
 def test_windows_are_as_many_as_the_run_needs() -> None:
     made = trace([(0.0, 64, 1, ()), (200.0, 64, 3, ())])
     ds = kvsweep.cluster.run(made, cluster(window_seconds=0.001), profile())

@@ -45,6 +45,12 @@ def test_a_step_is_shared_and_its_last_request_goes_on_first() -> None:
     assert values(ds, "prefill_end") == [first, first, second, second + 36 * TOKEN]
 
 
+def test_a_prompt_that_fills_the_pool_can_be_asked_again() -> None:
+    ds = run([(0.0, 640, 1, pages(0, 10)), (10.0, 640, 1, pages(0, 10))], cluster(prefill={"device_tokens": 640}))
+    assert ds["hit_tokens"].values[1].tolist() == [576, 0, 0]
+    assert ds["evictions"].sum() == 0
+
+
 def test_equal_prompts_of_one_step_do_not_share() -> None:
     ds = run([(0.0, 1000, 1, pages(0, 15)), (0.0, 1000, 1, pages(0, 15))])
     assert ds["uncached_tokens"].values.tolist() == [1000, 1000]

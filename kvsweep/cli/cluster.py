@@ -105,13 +105,14 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
 
     requests = read_trace(trace)
     if not quiet:
-        for note in requests.notes:
-            say(f"{trace}: {note}")
         if service.kind == "assumed":
             say(f"{profile}: assumed, not measured")
         if not is_compiled():
             say("compiling the simulator, once (about half a minute)")
     finished = finish(requests, cluster_config, service, **options)
+    if not quiet:
+        for note in finished.trace.notes:
+            say(f"{trace}: {note}")
     ds = dataset(finished)
     write_netcdf(ds, output)
     if events is not None:
@@ -163,7 +164,7 @@ def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
     click.echo(f"{counts}; {found['simulated_seconds']:.1f} s simulated")
     model = about["model"] or "model not named"
     kind = f"fidelity {about['fidelity']}, profile {about['profile_kind']} ({model})"
-    click.echo(f"{kind}, {found['extrapolated_ratio']:.3g} of the operations extrapolated\n")
+    click.echo(f"{kind}, {found['extrapolated_ratio']:.1%} of the operations extrapolated\n")
     rows = [(name, found[f"{name}_seconds"]) for name in ("ttft", "tpot", "e2e")]
     quantiles = ("mean", "p50", "p90", "p95", "p99")
     print_table(rows, [Column("latency [s]", lambda row: row[0].upper()), *(_quantile(name) for name in quantiles)])

@@ -97,7 +97,8 @@ def _request(s: State, r: int) -> int:
     if request[col.HANDED] >= 0:
         return 0 if request[col.TO_DO] == 0 and request[col.PRIVATE] == 0 else 5
     reached = request[col.POSITION] // page
-    if request[col.PRIVATE] != request[col.PAGES] - max(reached, request[col.PRESENT]):
+    in_place = request[col.IN_PLACE] if reached < request[col.FULL] else 0
+    if request[col.PRIVATE] != request[col.PAGES] - reached - in_place:
         return 5
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         e = s.chain[place, col.ENTRY]

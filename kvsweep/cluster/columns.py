@@ -32,16 +32,15 @@ BALANCE_RATIO, MATCH_RATIO, TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, N_R
 """Real numbers; after them, for each pool: pages held, and the sum of (change x time of change) [page s]."""
 RETRIEVE_ALL, RETRIEVE_NONE, RETRIEVE_ASK = range(3)
 
-# Requests. CHAIN to CHAIN_END are places in `State.chain`.
+# Requests. CHAIN to CHAIN_END are places in `State.chain`. IN_PLACE [page] are computed where they already are.
 # PROMPT, OUTPUT, POSITION, GAP_…, SENT, TO_DO [token]; FULL, PAGES: full pages, and with the rest.
-# PRESENT: pages of the chain on the device at admission, MATCHED or one more.
 (
     ARRIVAL, PROMPT, OUTPUT, SESSION, FULL, PAGES, REJECTED, AT_PREFILL, AT_DECODE,
-    MATCHED, RETRIEVED, PRESENT, ADMITTED, H2D_BEGAN, READY, BEGAN, PREFILLED, FIRST_STEP_END, RESERVED, CHUNK_QUEUED,
+    MATCHED, RETRIEVED, ADMITTED, H2D_BEGAN, READY, BEGAN, PREFILLED, FIRST_STEP_END, RESERVED, CHUNK_QUEUED,
     CHUNK_BEGAN, CHUNK_ALONE, HANDED, JOINED, FIRST_TOKEN, FINISHED, FINISH_STEP,
     POSITION, NEXT_POSITION, GAP_BEGIN, GAP_END, SENT, TO_DO, PRIVATE, HOLDS, WRITE_BEGIN, WRITE_END,
     CHUNK_HEAD, CHUNK_TAIL, SLOTS_BEFORE, CAPACITY_BEFORE, NEXT_PREFILL, NEXT_DECODE, NEXT_WRITE, NEXT_ROUTED,
-    DRAW, DRAW_2, DRAW_3, DRAW_4, CHAIN, CHAIN_END, N_REQUEST,
+    DRAW, DRAW_2, DRAW_3, DRAW_4, CHAIN, CHAIN_END, IN_PLACE, N_REQUEST,
 ) = range(52)  # fmt: skip
 REQUEST_INPUTS = 6
 """The first columns of a request are given; all others start at -1."""

@@ -21,7 +21,18 @@ from kvsweep.cluster.clock import (
 )
 from kvsweep.cluster.retrieval import Decide, retrieved_pages
 from kvsweep.cluster.state import State
-from kvsweep.cluster.tiers import claim_host, device_pages, expire, make_room, match, pin, release, show, show_written
+from kvsweep.cluster.tiers import (
+    claim_host,
+    expire,
+    idle_pages,
+    make_room,
+    match,
+    pages_in_place,
+    pin,
+    release,
+    show,
+    show_written,
+)
 
 ADMITTED, REFUSED, NONSENSE = range(3)
 
@@ -157,9 +168,9 @@ def _admit(s: State, w: int, r: int, decide: Decide) -> int:
     if retrieved < 0:
         s.run[col.SUSPECT] = r
         return NONSENSE
-    present, idle = device_pages(s, r)
-    need = request[col.PAGES] - present
-    if need > own[col.FREE] + own[col.IDLE] - idle:
+    in_place = pages_in_place(s, r)
+    need = request[col.PAGES] - matched - in_place
+    if need > own[col.FREE] + own[col.IDLE] - idle_pages(s, r):
         return REFUSED
     pop(s.prefill, w, col.WAITING, s.request, col.NEXT_PREFILL)
     pin(s, w, r)
@@ -169,11 +180,11 @@ def _admit(s: State, w: int, r: int, decide: Decide) -> int:
     own[col.USED_SLOTS] += 1
     page = s.run[col.PAGE]
     begin = matched + (following - retrieved if s.run[col.FRONT] == 1 else 0)
-    request[col.MATCHED], request[col.RETRIEVED], request[col.PRESENT] = matched, retrieved, present
+    request[col.MATCHED], request[col.RETRIEVED] = matched, retrieved
     request[col.POSITION] = matched * page
     request[col.GAP_BEGIN], request[col.GAP_END] = begin * page, (begin + retrieved) * page
     request[col.TO_DO] = request[col.PROMPT] - (matched + retrieved) * page
-    request[col.SENT], request[col.PRIVATE], request[col.HOLDS] = 0, need, 1
+    request[col.SENT], request[col.PRIVATE], request[col.IN_PLACE], request[col.HOLDS] = 0, need, in_place, 1
     request[col.ADMITTED] = s.run[col.NOW]
     request[col.SLOTS_BEFORE] = _blocked(s, w, col.BY_SLOTS) - request[col.SLOTS_BEFORE]
     request[col.CAPACITY_BEFORE] = _blocked(s, w, col.BY_CAPACITY) - request[col.CAPACITY_BEFORE]
@@ -213,13 +224,13 @@ def _take(s: State, w: int, r: int, budget: int) -> int:
 def _reach(s: State, w: int, r: int, position: int) -> None:
     """Bring request `r` to `position` [token], over what is retrieved there, and make its full pages visible."""
     request, page = s.request[r], s.run[col.PAGE]
-    # The last full page, where it is resident but cannot be matched, is computed again in its place.
-    before = max(request[col.POSITION] // page, request[col.PRESENT])
+    before = request[col.POSITION] // page
     request[col.POSITION] = request[col.GAP_END] if position == request[col.GAP_BEGIN] else position
     pages = request[col.POSITION] // page
     added = show(s, w, r, pages)
+    in_place = request[col.IN_PLACE] if before < pages == request[col.FULL] else 0
     request[col.PRIVATE] -= added
-    _free_private(s, w, r, pages - before - added)
+    _free_private(s, w, r, pages - before - added - in_place)
 
 
 def _free_private(s: State, w: int, r: int, pages: int) -> None:

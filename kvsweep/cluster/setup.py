@@ -28,7 +28,10 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     """Return the state before the first arrival; raises InputError for what cannot be run."""
     if not len(trace):
         raise InputError("the trace has no requests; allowed: at least one")
-    found = chains(trace, config.page_size)
+    try:
+        found = chains(trace, config.page_size)
+    except InputError as error:
+        raise InputError(f"page_size: {error}") from error
     times = coefficients(profile, config.page_size)
     _check(trace, config, profile, len(found.length))
     _check_range(trace, config, profile, policy)

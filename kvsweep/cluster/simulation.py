@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from kvsweep.errors import InputError, PolicyError, ResultError
 from kvsweep.grid.jit import decision, program, program_is_compiled
 from kvsweep.policies.context import Context
 from kvsweep.policies.registry import Policy, load_policies
-from kvsweep.trace.model import Trace
+from kvsweep.trace.model import Note, Trace
 from kvsweep.trace.read import read_trace
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def finish(
     _core()(state, 0, _decision(policy))  # compiles, which is no part of the run's time
     began = time.process_time()
     state = checked_run(state, policy) if check else compiled_run(state, policy)
+    trace = replace(trace, notes=(*trace.notes, *_page_notes(trace, config.page_size)))
     return Finished(state, trace, config, profile, policy, time.process_time() - began)
 
 
@@ -170,6 +172,19 @@ def _diagnosis(state: State) -> str:
     waits = next(what for column, what in stages if request[column] < 0)
     place = f"prefill worker {request[col.AT_PREFILL]}, decode worker {request[col.AT_DECODE]}"
     return f"{state.run[col.LEFT]} requests are not done; request {r} ({place}) waits for {waits}"
+
+
+def _page_notes(trace: Trace, page_size: int) -> tuple[Note, ...]:
+    """Return what bringing the trace's blocks to the cluster's pages assumed."""
+    if trace.block_size in (0, page_size):
+        return ()
+    if trace.block_size > page_size:
+        shared = f"pages of {page_size} tokens are shared as whole blocks of {trace.block_size}"
+    else:
+        shared = (
+            f"pages of {page_size} tokens are put together of blocks of {trace.block_size}, incomplete ones left out"
+        )
+    return (Note("assumed", shared, len(trace)),)
 
 
 def _policy(name: str, files: Sequence[str | Path]) -> Policy:

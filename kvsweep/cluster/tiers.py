@@ -48,15 +48,23 @@ def match(s: State, w: int, r: int) -> tuple[int, int]:
     return matched, following
 
 
-def device_pages(s: State, r: int) -> tuple[int, int]:
-    """Return the device pages of the chain of request `r`, and how many are idle: pinning makes these unevictable."""
-    present = idle = 0
+def pages_in_place(s: State, r: int) -> int:
+    """Return 1 where the last full page of request `r`, which must be computed, is resident on the device already."""
+    first, end = s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]
+    if end == first or s.request[r, col.PROMPT] % s.run[col.PAGE] != 0:
+        return 0
+    e = s.chain[end - 1, col.ENTRY]
+    return 1 if s.entry[e, col.DEVICE] == s.entry[e, col.LENGTH] else 0
+
+
+def idle_pages(s: State, r: int) -> int:
+    """Return the idle device pages of the chain of request `r`, which pinning would take from the evictable ones."""
+    found = 0
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         e = s.chain[place, col.ENTRY]
         if s.entry[e, col.PINS] == 0:
-            idle += s.entry[e, col.DEVICE]
-        present += s.entry[e, col.DEVICE]
-    return present, idle
+            found += s.entry[e, col.DEVICE]
+    return found
 
 
 def pin(s: State, w: int, r: int) -> None:
