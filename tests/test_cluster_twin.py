@@ -1,6 +1,6 @@
 """The cluster simulator against its slow twin: equal per request, and per worker, on fuzzed small clusters.
 
-``KVSWEEP_SOAK=5000 pytest tests/test_cluster_twin.py`` compares 5000 clusters more than the quick run.
+``CLUSTER_SOAK=5000 pytest tests/test_cluster_twin.py`` compares 5000 clusters more than the quick run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.trace.model import Trace
 
 QUICK, BATCH = 300, 50
-SOAK = int(os.environ.get("KVSWEEP_SOAK", "0"))
+SOAK = int(os.environ.get("CLUSTER_SOAK", "0"))
 
 FRONT_POLICY = '''"""Recompute half of the front: of the policies that ship none recomputes the front."""
 
