@@ -18,6 +18,9 @@ from cluster_samples import cluster, fuzz_profile, path, trace
 import kvsweep.cluster
 from kvsweep.cluster.config import EVICTIONS, GATEWAYS, ClusterConfig, parse_config
 from kvsweep.cluster.profile import Profile, parse_profile
+from kvsweep.cluster.setup import initial_state
+from kvsweep.cluster.simulation import plain_run
+from kvsweep.policies import load_policies
 from kvsweep.trace.model import Trace
 
 QUICK, BATCH = 300, 50
@@ -195,6 +198,9 @@ def test_a_request_that_outwaits_the_rate_window_counts_itself() -> None:
     )  # fmt: skip
     requests = [(0.0, 16, 1, (1, 2, 3, 4)), (1.0, 16, 1, ()), (2.0, 16, 1, ()), (2.0, 16, 1, (1, 2, 3, 4))]
     assert_twins(trace(requests, page=4), config, fuzz_profile(), [])
+    # Compiled, a rate of 0 would go unnoticed; the same source in plain Python refuses to divide by it.
+    policy = load_policies()["performance_aware"]
+    plain_run(initial_state(trace(requests, page=4), config, fuzz_profile(), policy), policy)
 
 
 @pytest.mark.parametrize("first", range(0, QUICK + SOAK, BATCH))
