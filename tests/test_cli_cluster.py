@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +71,18 @@ def test_bad_input_is_one_line(folder: Path, arguments: tuple[str, ...], message
     done = run(*arguments)
     assert done.exit_code == 2
     assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_uncompiled_source_gives_the_same_bytes(folder: Path) -> None:
+    command = [sys.executable, "-m", "kvsweep", *RUN, "-q", "--force"]
+    made = run("trace", "generate", "--preset", "qa", "--sessions", "3", "-o", "trace.jsonl", "-q", "--force")
+    assert made.exit_code == 0
+    found = []
+    for disabled in ("0", "1"):
+        environment = {**os.environ, "NUMBA_DISABLE_JIT": disabled, "SOURCE_DATE_EPOCH": "1000000000"}
+        subprocess.run(command, check=True, env=environment)
+        found.append((folder / "run.nc").read_bytes())
+    assert found[0] == found[1]
 
 
 def test_a_sweep_is_no_cluster_run(folder: Path) -> None:

@@ -35,6 +35,9 @@ from kvsweep.policies.registry import Policy, reason_of
 _INLINE: dict[str, Any] = {"forceinline": True, "error_model": "numpy"}
 _KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
+_DISABLED = bool(getattr(numba.config, "DISABLE_JIT", 0))
+"""Whether NUMBA_DISABLE_JIT asks for plain Python, to debug it."""
+
 KERNELS = "kernels"
 """Kind of what is cached: compiled kernels."""
 
@@ -199,8 +202,11 @@ def _for_numba(
 def program(function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any]:
     """Return `function` compiled with every Python function it reaches, cached like the kernels.
 
-    What Numba caches is an entry of one line in a module of its own, named by the digest of all behind it.
+    What Numba caches is an entry of one line in a module of its own, named by the digest of all behind it. With
+    NUMBA_DISABLE_JIT set it is the function itself.
     """
+    if _DISABLED:
+        return function
     assert isinstance(function, FunctionType)
     key = _program_key(function, options)
     inner = njit(**options)(_for_numba(function, (), _module_name(key), {}, options))
@@ -210,8 +216,8 @@ def program(function: Callable[..., Any], options: Mapping[str, Any]) -> Callabl
 
 
 def program_is_compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:
-    """Return whether `program` of exactly this function lies in the cache."""
-    return any((cache_directory(KERNELS) / _program_key(function, options) / "__pycache__").glob("*.nbc"))
+    """Return whether `program` of exactly this function lies in the cache, so that no compilation waits."""
+    return _DISABLED or any((cache_directory(KERNELS) / _program_key(function, options) / "__pycache__").glob("*.nbc"))
 
 
 def _program_key(function: Callable[..., Any], options: Mapping[str, Any]) -> str:
@@ -223,6 +229,8 @@ def decision(policy: Policy) -> Any:
 
     Raises PolicyError where it cannot be compiled.
     """
+    if _DISABLED:
+        return lambda *fields: policy.choose(Context(*fields))[0]
     signature = types.float64(*[types.float64] * len(Context._fields))
     names = ", ".join(Context._fields)
     source = f"def entry({names}):\n    return float(decide(Context({names}))[0])\n"
