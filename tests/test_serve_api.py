@@ -117,7 +117,7 @@ REFUSED = [
     ({"gpu_count": True}, "gpu_count", "allowed"),
     ({"gpu_count": {"a": 1}}, "gpu_count", "allowed"),
     ({"gpu_eta": "two"}, "gpu_eta", "is not a number"),
-    ({"request_rate": 0}, "request_rate", "a number > 0"),
+    ({"request_rate": 0}, "request_rate", "a number >= 1e-09"),
     ({"p95_seconds": "1e999"}, "p95_seconds", "out of range"),
     ({"stack": "h20"}, "stack", "did you mean 'h200'?"),
     ({"gpu": 5}, "gpu", "GET /api/catalog"),
