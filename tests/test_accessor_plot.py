@@ -19,6 +19,7 @@ from kvsweep.errors import InputError
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
+    pyplot.close("all")  # the README's page leaves its figure open
     yield
     pyplot.close("all")
 

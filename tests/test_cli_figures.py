@@ -74,12 +74,17 @@ def test_what_is_wrong_is_told_before_anything_is_written(folder: Path, tmp_path
     assert "given twice" in refused(
         "heatmap", wide_file, "--select", "stack=h200", "--select", "stack=a5000", "-o", out
     )
-    assert "no dim rate" in refused("sufficient", wide_file, "--x", "rate", "-o", out)
+    assert "--x: the sweep has no dim 'rate'" in refused("sufficient", wide_file, "--x", "rate", "-o", out)
     assert "suffix .gif" in refused("heatmap", wide_file, "-o", tmp_path / "figure.gif")
     assert "no such file" in refused("success", tmp_path / "no.nc", "-o", out)
     assert "--gpu: no 'H10'; did you mean 'H100'?" in refused("violins", "--gpu", "H10", "-o", out)
     assert "--stack: no 'h20'; did you mean 'h200'?" in refused("roofline", "--stack", "h20", "-o", out)
-    assert run("violins", "--compression", "0", "-o", out).exit_code == 2
+    assert "--y: request_rate is the dim of the columns" in refused(
+        "heatmap", wide_file, "--y", "request_rate", "-o", out
+    )
+    for ratio in ("0", "-1", "nan", "inf", "1e-320"):
+        assert "--compression: " in refused("violins", "--compression", ratio, "-o", out)
+    assert "--hardware: " in refused("roofline", "--hardware", tmp_path / "none", "-o", out)
     assert run("heatmap", wide_file).exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -133,3 +138,11 @@ def test_gallery_holds_every_figure_in_small() -> None:
     pictures = {path.stem: path.stat().st_size for path in (SCRIPTS / "gallery").glob("*.png")}
     assert set(pictures) == set(NAMES)
     assert max(pictures.values()) < 120_000
+
+
+def test_files_of_somebody_else_are_drawn_with_what_they_hold(tmp_path: Path) -> None:
+    ds = small().assign_attrs(kvsweep_config="{[: :")
+    ds["policy_color"] = "policy", ["}</style>", "", *["#12"] * (ds.sizes["policy"] - 2)]
+    ds.to_netcdf(tmp_path / "odd.nc")
+    for kind in ("heatmap", "sufficient", "success"):
+        assert run(kind, tmp_path / "odd.nc", "-o", tmp_path / f"{kind}.png").exit_code == 0

@@ -11,6 +11,8 @@ import pytest
 from cli_runner import GOOD_POLICY, done, refused
 
 import kvsweep
+from kvsweep.cli import overhead as command
+from kvsweep.overhead.plan import make_overhead_plan
 
 TINY = (
     "overhead", "--pool-size", "5", "--combination-reps", "3", "--combination-rounds", "2", "--max-requests", "10",
@@ -124,3 +126,17 @@ def test_files_are_kept_unless_forced(tmp_path: Path) -> None:
 def test_a_suffix_of_the_prefix_chooses_the_form(tmp_path: Path) -> None:
     done(*TINY, "--paths", "scalar", "--figure-prefix", tmp_path / "a.svg")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"a_{name}.svg" for name in FIGURES)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(180, "3 minutes"), (7200, "2 hours"), (3e5, "3 days"), (3.156e8, "10 years")]
+)
+def test_durations_have_the_unit_that_suits(seconds: float, text: str) -> None:
+    assert command._duration(seconds) == text
+
+
+def test_a_long_run_is_announced_and_a_short_one_is_not() -> None:
+    small = {"max_requests": 10, "pool_size": 2, "combination_reps": 5}
+    assert make_overhead_plan(small).seconds < command.LONG
+    plan = make_overhead_plan({**small, "combination_reps": 1e9, "paths": "scalar"})
+    assert plan.decisions == 400 * (1 + 3 + 10) + 3 * 2 * 10**9 and plan.seconds > command.LONG

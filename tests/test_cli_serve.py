@@ -114,3 +114,15 @@ def test_the_rest_of_the_package_does_not_import_the_extra() -> None:
 def test_help_says_where_it_listens() -> None:
     text = done("serve", "--help").stdout
     assert "127.0.0.1" in text and "8000" in text
+
+
+def test_requests_cut_off_by_the_end_leave_no_traceback() -> None:
+    process, lines = started("--port", "0")
+    port = int(lines[-1].partition("127.0.0.1:")[2].split()[0])
+    with socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.sendall(b"POST /api/simulate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{")
+        with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/", method="HEAD")) as answer:
+            assert answer.status == 200 and answer.read() == b""
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert errors == ""

@@ -161,3 +161,16 @@ def test_one_panel_asks_for_one_policy() -> None:
     part = take_slice(small(), (heatmap.X, heatmap.Y), {})
     with pytest.raises(InputError, match="choose with policy=NAME from performance_aware, "):
         heatmap.draw_one(Figure().subplots(), part)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 7, 8])
+def test_every_column_of_panels_has_tick_labels_at_its_foot(count: int) -> None:
+    axes = style.panels(style.new_figure(3.0), count)
+    for ax in axes:
+        ax.set(xlabel="x", ylabel="y")
+    style.outer_labels(axes)
+    columns = axes[0].get_subplotspec().get_gridspec().ncols
+    for index, ax in enumerate(axes):
+        foot = index + columns >= count
+        assert bool(ax.get_xlabel()) == foot and ax.xaxis.get_tick_params()["labelbottom"] == foot
+        assert bool(ax.get_ylabel()) == (index % columns == 0)

@@ -73,3 +73,11 @@ def test_words():
     assert listed(["a"]) == "a" and listed(["a", "b", "c"]) == "a, b and c"
     assert shorten("a\n  b" + "x" * 100, 10) == "a bxxxxxx…"
     assert [number(12345.0), number(0.00012345), number(float("inf"))] == ["12,345", "0.0001234", "infinite"]
+
+
+def test_one_point_has_no_shares_and_no_axes():
+    ds = kvsweep.sweep(hit_ratio=0.5, request_rate=0.02, p95_seconds=10)
+    told = of(ds).sentences
+    assert told[0].endswith("meet the SLO at the one point there is.") and told[1] == "Recompute misses it."
+    assert told[2] == "IO-aware policy takes 8.205 s, Recompute 16.41 s."
+    assert not any(word in text for text in told for word in ("axis", "median", "fewer"))

@@ -13,7 +13,7 @@ import xarray as xr
 import kvsweep
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results import files
-from kvsweep.results.analysis import simplest_first
+from kvsweep.results.analysis import require_sweep, simplest_first
 from kvsweep.results.names import NAMES
 
 AXES = {"stack": ["h200", "a100_ddr4_sata"], "placement": ["auto", "manual:1,1,1"], "total_blocks": 90_000,
@@ -160,3 +160,32 @@ def test_the_accessor_is_there_when_xarray_came_first() -> None:
     code = "import xarray, kvsweep; print(hasattr(xarray.Dataset(), 'kvsweep'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
+
+
+@pytest.mark.parametrize("version", ["</script>", [1, 1], "x" * 5000])
+def test_a_schema_version_of_any_type_is_refused_in_one_short_line(version: object, tmp_path: Path) -> None:
+    path = tmp_path / "odd.nc"
+    xr.Dataset({"a": 1}, attrs={"kvsweep_schema_version": version}).to_netcdf(path)
+    with pytest.raises(InputError, match="its schema version is") as caught:
+        kvsweep.open(path)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "text", ["{[: :", "- a", "!!python/object/apply:os.getcwd []", "a: &a [x]\nb: [*a, *a]", "[" * 9999]
+)
+def test_an_attribute_of_somebody_else_is_no_mapping(text: str) -> None:
+    assert files.mapping_attr(xr.Dataset(attrs={"kvsweep_config": text}), "kvsweep_config") == {}
+
+
+@pytest.mark.parametrize("name", ["decision_mode", "policy_color", "tier_hit_blocks", "miss_blocks"])
+def test_a_sweep_that_lacks_a_part_is_refused_by_name(name: str, sweep: xr.Dataset) -> None:
+    with pytest.raises(InputError, match=f"no {name}; allowed: the result of a full sweep"):
+        require_sweep(sweep.drop_vars(name))
+
+
+def test_a_sweep_of_texts_or_without_points_is_refused(sweep: xr.Dataset) -> None:
+    with pytest.raises(InputError, match="total_time of this Dataset does not hold numbers"):
+        require_sweep(sweep.assign(total_time=sweep.total_time.astype(str)))
+    with pytest.raises(InputError, match="no points along policy"):
+        require_sweep(sweep.isel(policy=slice(0, 0)))

@@ -51,7 +51,7 @@ def test_values_squeezed_out_may_be_stated() -> None:
         ({"stack": "h100"}, "--select stack=h100: not on the axis; choose from h200, a5000"),
         ({"stak": "h200"}, "--select stak=h200: no 'stak'; did you mean 'stack'? choose from stack, placement"),
         ({"request_rate": 0.1}, "request_rate is an axis of the figure"),
-        ({"policy": "recompute"}, "policy: no 'recompute'; did you mean 'all_compute'?"),
+        ({"policy": "recompute"}, "--select policy=recompute: no 'recompute'; did you mean 'all_compute'?"),
         ({"total_blocks": 1}, "--select total_blocks=1: not on the axis; choose from 50000"),
         ({"hit_ratio": "half"}, "--select hit_ratio=half: 'half' is not a number"),
     ],

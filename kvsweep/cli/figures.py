@@ -12,6 +12,7 @@ from kvsweep.cli.options import say
 from kvsweep.errors import InputError, shown
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
     from kvsweep.catalog.load import Catalog
@@ -96,7 +97,8 @@ def success(input_file: Path, x: str | None, select: tuple[str, ...], output: Pa
 )
 @click.option(
     "--compression",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=float,
+    callback=lambda context, option, value: _compression(value),
     default=1.0,
     show_default=True,
     metavar="C",
@@ -159,9 +161,25 @@ def _draw_sweep(
     check_target(*target)
     chosen = _choices(select)
     with open_dataset(input_file) as ds:
+        _check_axes(ds, axes)
         figure = import_module(f"kvsweep.report.plots.{kind}").figure(ds, chosen, **axes, spelled="--select ")
     write_figure(figure, *target)
     say(f"wrote {target[0]}")
+
+
+def _check_axes(ds: xr.Dataset, axes: dict[str, str | None]) -> None:
+    """Raise InputError naming the option for a dim the sweep lacks, and for one drawn over twice."""
+    from kvsweep.results.slices import grid_dims
+
+    if "meets_slo" not in ds:
+        return
+    for option, dim in axes.items():
+        if dim is not None and dim not in grid_dims(ds):
+            raise InputError(
+                f"--{option}: the sweep has no dim {shown(dim)}; it has {', '.join(grid_dims(ds)) or 'one point'}"
+            )
+    if len(axes) > 1 and len(set(axes.values())) == 1:
+        raise InputError(f"--y: {axes['y']} is the dim of the columns; allowed: another one than --x")
 
 
 def _draw_catalog(make: Callable[[Catalog], Figure], hardware: tuple[Path, ...], output: Path, force: bool) -> None:
@@ -170,8 +188,15 @@ def _draw_catalog(make: Callable[[Catalog], Figure], hardware: tuple[Path, ...],
     from kvsweep.report.plots.files import check_target, write_figure
 
     check_target(output, force)
-    write_figure(make(load(hardware)), output, force)
+    write_figure(make(load(hardware, "--hardware")), output, force)
     say(f"wrote {output}")
+
+
+def _compression(value: float) -> float:
+    """Return a usable --compression; also refuses NaN, which is below no bound."""
+    if not 1e-6 <= value <= 1e6:
+        raise InputError(f"--compression: {value} is out of range; allowed: a number >= 1e-06 and <= 1e+06")
+    return value
 
 
 def _choices(select: tuple[str, ...]) -> dict[str, str]:

@@ -39,6 +39,9 @@ FIGURE_SUFFIXES = (".pdf", ".svg", ".png")
 UNITS = {"scalar": ("us", 1.0), "jit_call": ("us", 1.0), "jit_loop": ("ns", 1e3)}
 """Unit each path is printed in, and how many of it are in a microsecond."""
 
+LONG = 150.0
+"""Expected time [s] of a run beyond which it is said beforehand."""
+
 LEGEND = """*: baseline. +median, +mean: above the mean of the baseline policies. ±: half the 95 % interval of +mean,
 from noise and from how far the baseline policies differ. x base: mean cost over theirs, with the loop; other costs
 are without it. % req: mean over the combinations of added time over modelled time of the request."""
@@ -92,6 +95,8 @@ def overhead(
     waiting = compiling(plan)
     if waiting and not quiet:
         say(f"compiling {', '.join(waiting)} (once for each policy and machine, a few seconds) …")
+    if plan.seconds > LONG and not quiet:
+        say(f"{plan.decisions:,} decisions for each policy and path: about {_duration(plan.seconds)}; Ctrl-C ends it")
     with _progress(quiet) as progress:
         ds = overhead_dataset(plan, run(plan, progress))
     for line in ds.attrs.get("kvsweep_warnings", "").splitlines():
@@ -99,6 +104,13 @@ def overhead(
             say(line)
     _save(ds, output, drawn, quiet)
     _print(ds, plan, output_format or "table")
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    units = (("years", 3.156e7), ("days", 86400.0), ("hours", 3600.0))
+    name, length = next((unit for unit in units if seconds >= 2 * unit[1]), ("minutes", 60.0))
+    return f"{seconds / length:,.0f} {name}"
 
 
 def _figure_files(prefix: Path | None) -> list[Path]:

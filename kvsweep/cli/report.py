@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from kvsweep.cli.options import check_page, say
+from kvsweep.errors import InputError
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,6 +29,8 @@ def report(sweep: Path, output: Path | None, force: bool, max_points: int) -> No
     from kvsweep.report import write_report
     from kvsweep.results.files import open_dataset
 
+    if not sweep.is_file():
+        raise InputError(f"{sweep}: no such file")
     path = output or sweep.with_suffix(".html")
     check_page("--output", path, force)
     with open_dataset(sweep) as dataset:

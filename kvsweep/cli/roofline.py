@@ -70,7 +70,7 @@ def _points(stacks: Sequence[str], blocks: str, hardware: Sequence[Path]) -> lis
     from kvsweep.costs.roofline import compute_seconds, cost_dollars, machine, storage_compute_seconds
     from kvsweep.grid.axes import number_axis
 
-    catalog = load(hardware)
+    catalog = load(hardware, "--hardware")
     counts = number_axis(blocks, NUMBER_FIELDS["total_blocks"], "--blocks")
     points = []
     for key in stacks or list(catalog.stacks):

@@ -85,9 +85,10 @@ def _not_bound(error: OSError, host: str, port: int) -> Exception:
 
 def _run(uvicorn: Any, app: Any, listener: socket.socket) -> None:
     """Answer requests until interrupted; connections that are kept open do not hold up the end."""
+    # Only requests cut off by the end would be logged, each with a traceback: whatever else fails, the guard reports.
     config = uvicorn.Config(
-        app, log_level="error", access_log=False, lifespan="off", ws="none", server_header=False, proxy_headers=False,
-        timeout_graceful_shutdown=2,
+        app, log_level="critical", access_log=False, lifespan="off", ws="none", server_header=False,
+        proxy_headers=False, timeout_graceful_shutdown=2,
     )  # fmt: skip
     try:
         uvicorn.Server(config).run(sockets=[listener])

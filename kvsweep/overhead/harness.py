@@ -138,8 +138,7 @@ class _Run:
         self._next_control = 0.0
         self._decision_seconds = 0.0
         self._done = 0
-        self._total = sum(trials(count) * count for count in plan.request_counts)
-        self._total += plan.combination_rounds * len(plan.pool) * plan.combination_reps
+        self._total = plan.decisions
 
     def timings(self, problems: Sequence[str]) -> Timings:
         """Measure everything and return it."""

@@ -12,7 +12,7 @@ from kvsweep.errors import InputError, PolicyError, unknown_name
 from kvsweep.grid.axes import key_axis, number_axis
 from kvsweep.grid.plan import Plan, notes
 from kvsweep.grid.simulate import simulation_plan
-from kvsweep.overhead.inputs import DEFAULTS, NUMBERS, PATHS, stream_lengths
+from kvsweep.overhead.inputs import DEFAULTS, NUMBERS, PATHS, stream_lengths, trials
 from kvsweep.overhead.pool import Workload, contexts, draw_pool
 from kvsweep.policies.context import Context
 from kvsweep.policies.outcome import outcome
@@ -20,6 +20,9 @@ from kvsweep.policies.registry import Policy, PolicySet
 
 OWN = (*NUMBERS, "baseline_policies", "paths")
 """Options of the harness itself; the others choose hardware, model, placement and policies."""
+
+SECONDS_PER_DECISION = 1e-6
+"""About what a decision takes [s], the mean of the built-in policies over the three paths."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,18 @@ class OverheadPlan:
     config: Mapping[str, Any]
     problems: Sequence[str]
     notes: Sequence[str]
+
+    @property
+    def decisions(self) -> int:
+        """Decisions timed for each policy on each path."""
+        streams = sum(trials(count) * count for count in self.request_counts)
+        return streams + self.combination_rounds * len(self.pool) * self.combination_reps
+
+    @property
+    def seconds(self) -> float:
+        """About how long [s] the run takes."""
+        one = self.decisions + self.warmup_decisions
+        return SECONDS_PER_DECISION * one * len(self.subjects) * len(self.paths)
 
 
 def make_overhead_plan(options: Mapping[str, Any], spell: Mapping[str, str] | None = None) -> OverheadPlan:

@@ -36,7 +36,14 @@ def headline(ds: xr.Dataset, verdict: NDArray[np.uint8], dims: list[str]) -> Hea
     sentences = [_answer(names, passes, best, int(counts[0].sum()))]
     if 0 < passes.max() < counts[0].sum():
         sentences.append(_where(ds, verdict[best[0]] != PASS, dims, names[best[0]] if len(best) > 1 else "It"))
-    if passes[worst] < passes.max():
+    if verdict[0].size == 1:
+        missed = [name for name, count in zip(names, passes, strict=True) if not count]
+        if missed and passes.max() > 0:
+            sentences += [
+                f"{listed(missed)} {'misses' if len(missed) == 1 else 'miss'} it.",
+                _speed_at(ds, names, best[0], worst),
+            ]
+    elif passes[worst] < passes.max():
         sentences += [
             _least(names, counts, worst, best[0]),
             _where(ds, verdict[worst] != PASS, dims, names[worst]),
@@ -136,6 +143,12 @@ def _speed(ds: xr.Dataset, names: list[str], best: int, worst: int) -> str:
         f"{names[best]} is {number(round(median, 2))} times faster than {names[worst]} in the median, "
         f"at most {number(round(most, 2))} times."
     )
+
+
+def _speed_at(ds: xr.Dataset, names: list[str], best: int, worst: int) -> str:
+    """Return the times of two policies at the only point."""
+    times = [float(ds["total_time"].isel(policy=index).item()) for index in (best, worst)]
+    return f"{names[best]} takes {number(times[0])} s, {names[worst]} {number(times[1])} s."
 
 
 def _sufficient(ds: xr.Dataset, verdict: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -142,6 +142,10 @@ def _plane(name: str, raw: bytes) -> str:
     return f'<script type="application/octet-stream" id="kv-plane-{escape(name)}">{text}</script>'
 
 
+def _whole(points: int) -> str:
+    return f"Share of all {points:,} points" if points > 1 else "The one point there is"
+
+
 def summary(payload: Payload, counts: str, datasets: Sequence[xr.Dataset]) -> str:
     """Return the rest of the headline and what was warned of beside a table of counts, as markup."""
     items = "".join(f"<li>{escape(text)}</li>" for text in payload.header["headline"][1:])
@@ -171,7 +175,7 @@ def _counts(payload: Payload) -> str:
         title = escape(policy["description"])
         name = f'<span class="clip" title="{title}">{index + 1} {escape(policy["label"])}</span>'
         rows.append(f'<tr><th scope="row">{name}</th>{cells}<td>{share(enough[index], total)}</td></tr>')
-    caption = f"<caption>Share of all {sum(counts[0]):,} points, by policy</caption>"
+    caption = f"<caption>{_whole(sum(counts[0]))}, by policy</caption>"
     body = "".join(rows)
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Whole sweep by policy">'

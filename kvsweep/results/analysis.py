@@ -129,11 +129,26 @@ def speedup(ds: xr.Dataset, faster: str, slower: str) -> xr.DataArray:
     return _named("speedup", ratio, ds)
 
 
+_NUMBERS = (
+    "meets_slo", "total_time", "reassigned_hit_blocks", "decision_mode", "total_blocks", "miss_blocks",
+    "request_rate", "p95_seconds", "storage_throughput", "recompute_throughput",
+)  # fmt: skip
+_DESCRIBED = (*_NUMBERS, "policy", "policy_label", "policy_color", "policy_modes", "policy_order", "tier_hit_blocks")
+"""What every full sweep holds; a file of somebody else may lack any."""
+
+
 def require_sweep(ds: xr.Dataset) -> None:
     """Raise InputError when `ds` holds reductions or something else than a full sweep."""
     missing = {"reassigned_hit_blocks", "total_time", "meets_slo"} - set(map(str, ds.data_vars))
+    missing |= {name for name in _DESCRIBED if name not in ds.variables}
     if missing:
         raise InputError(f"this Dataset has no {', '.join(sorted(missing))}; allowed: the result of a full sweep")
+    empty = [str(dim) for dim, length in ds.sizes.items() if not length]
+    if empty:
+        raise InputError(f"this Dataset has no points along {', '.join(empty)}; allowed: the result of a full sweep")
+    texts = [name for name in _NUMBERS if ds[name].dtype.kind not in "biuf"]
+    if texts:
+        raise InputError(f"{texts[0]} of this Dataset does not hold numbers; allowed: the result of a full sweep")
 
 
 def _named(name: str, array: xr.DataArray, ds: xr.Dataset) -> xr.DataArray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kvsweep.errors import InputError
+from kvsweep.errors import InputError, shown
 from kvsweep.results.analysis import require_sweep
 from kvsweep.results.files import mapping_attr
 from kvsweep.results.names import NAMES
@@ -85,7 +85,7 @@ def compare(a: xr.Dataset, b: xr.Dataset) -> Comparison:
     ours, theirs = [str(name) for name in a["policy"].values], [str(name) for name in b["policy"].values]
     common = [name for name in ours if name in theirs]
     if not common:
-        raise InputError(f"no policy is in both: {', '.join(ours)} and {', '.join(theirs)}")
+        raise InputError(f"no policy is in both: {shown(', '.join(ours))} and {shown(', '.join(theirs))}")
     compared = ["total_time", "meets_slo"]
     at_a, at_b, axes = common_grid(a[compared], b[compared])
     dims = [axis.dim for axis in axes]

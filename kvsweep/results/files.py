@@ -121,9 +121,13 @@ def open_dataset(path: str | os.PathLike[str]) -> xr.Dataset:
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(f"{file}: not a NetCDF file kvsweep can read: {error}") from error
     version = dataset.attrs.get("kvsweep_schema_version")
-    if version is None or int(version) != SCHEMA_VERSION:
+    if str(version) != str(SCHEMA_VERSION):  # of any type: the file may be somebody else's
         dataset.close()
-        found = "it has no kvsweep_schema_version" if version is None else f"its schema version is {version}"
+        found = (
+            "it has no kvsweep_schema_version"
+            if version is None
+            else f"its schema version is {shown(str(version))[1:-1]}"
+        )
         raise InputError(f"{file}: not a result of this kvsweep: {found}; allowed: schema version {SCHEMA_VERSION}")
     return dataset
 
@@ -132,9 +136,13 @@ def mapping_attr(dataset: xr.Dataset, name: str) -> dict[str, Any]:
     """Return an attribute that `to_attrs` wrote as YAML; empty where it is absent or somebody else's text."""
     import yaml
 
+    text = str(dataset.attrs.get(name, ""))
     try:
-        mapping = yaml.safe_load(str(dataset.attrs.get(name, "")))
-    except yaml.YAMLError:
+        # A few aliases of aliases stand for gigabytes; a study needs none.
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader)):
+            return {}
+        mapping = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
         return {}
     return mapping if isinstance(mapping, dict) else {}
 

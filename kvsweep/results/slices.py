@@ -67,7 +67,7 @@ def _chosen(ds: xr.Dataset, keep: Sequence[str], dim: str, value: Any, spelled: 
     if dim in keep:
         raise InputError(f"{spelled}{dim}={value}: {dim} is an axis of the figure; choose among the other dims")
     if dim == "policy":
-        return _policy_indices(ds, value)
+        return _policy_indices(ds, value, f"{spelled}policy={value}")
     if dim in grid_dims(ds):
         return _index_of(ds, dim, value, spelled)
     if dim in ds.coords and ds[dim].ndim == 0:
@@ -85,12 +85,12 @@ def value_text(value: Any) -> str:
     return f"{float(value):.12g}" if isinstance(value, float | np.floating | int | np.integer) else str(value)
 
 
-def _policy_indices(ds: xr.Dataset, value: Any) -> list[int]:
+def _policy_indices(ds: xr.Dataset, value: Any, what: str) -> list[int]:
     known = [str(name) for name in ds["policy"].values]
     names = [item.strip() for item in value.split(",")] if isinstance(value, str) else [str(item) for item in value]
     for name in names:
         if name not in known:
-            raise unknown_name("policy", name, known)
+            raise unknown_name(what, name, known)
     return [known.index(name) for name in names]
 
 

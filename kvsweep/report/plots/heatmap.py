@@ -45,7 +45,7 @@ def draw(figure: Figure, part: Slice, x: str = X, y: str = Y) -> list[Axes]:
     for ax, verdicts, label in zip(axes, codes, policy_labels(ds, 22), strict=True):
         lettered = draw_panel(ax, verdicts, label)
         label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
-        ax.label_outer()
+    style.outer_labels(axes)
     figure.legend(handles=state_handles(style.VERDICT_STATES, lettered), loc="outside lower center", ncols=4)
     figure.suptitle(f"Which requests meet their SLO\n{caption(part)}")
     return axes

@@ -7,11 +7,13 @@ from functools import cache
 from typing import Any
 
 import xarray as xr
-import yaml
+from matplotlib.colors import is_color_like
 from matplotlib.font_manager import findfont, get_font
 
 from kvsweep.costs.deployment import CUSTOM
 from kvsweep.costs.inputs import NUMBER_FIELDS
+from kvsweep.report.plots.style import INK
+from kvsweep.results.files import mapping_attr
 from kvsweep.results.names import NAMES
 from kvsweep.results.slices import Slice, value_text
 from kvsweep.units import format_quantity
@@ -57,7 +59,7 @@ def caption(part: Slice) -> str:
     """Return what is fixed in a slice: the machine, whatever else the sweep was given, and any default taken."""
     ds = part.dataset
     stack = str(ds["stack"].values) if "stack" in ds.coords and ds["stack"].ndim == 0 else CUSTOM
-    given = yaml.safe_load(str(ds.attrs.get("kvsweep_config", ""))) or {}
+    given = mapping_attr(ds, "kvsweep_config")
     names = [name for name in (*given, *_PHRASES) if name in ds.coords and ds[name].ndim == 0 and name in NAMES]
     phrases = {name: _phrase(name, ds[name].item(), name in part.assumed) for name in dict.fromkeys(names)}
     if "hit_ratio" in phrases or "hit_ratio" in ds.dims:
@@ -72,6 +74,11 @@ def caption(part: Slice) -> str:
 def policy_labels(ds: xr.Dataset, longest: int = LONGEST_NAME) -> list[str]:
     """Return the names of the policies of a sweep as they can be drawn."""
     return [plain(str(label), longest) for label in ds["policy_label"].values]
+
+
+def policy_colors(ds: xr.Dataset) -> list[str]:
+    """Return the colours of the policies of a sweep; ink for what is no colour in a file of somebody else."""
+    return [str(color) if is_color_like(str(color)) else INK for color in ds["policy_color"].values]
 
 
 def _phrase(name: str, value: Any, assumed: bool) -> str:

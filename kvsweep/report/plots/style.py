@@ -100,6 +100,18 @@ def panels(figure: Figure, count: int) -> list[Axes]:
     return axes[:count]
 
 
+def outer_labels(axes: Sequence[Axes]) -> None:
+    """Leave labels of the axes to the outer panels of `panels`, the foot of a column that ends early among them."""
+    grid = axes[0].get_subplotspec()
+    columns = grid.get_gridspec().ncols if grid else 1
+    for index, ax in enumerate(axes):
+        title = ax.get_xlabel()
+        ax.label_outer()
+        if index + columns >= len(axes):
+            ax.set_xlabel(title)
+            ax.xaxis.set_tick_params(which="both", labelbottom=True)
+
+
 def head(ax: Axes, title: str, handles: Sequence[Artist]) -> None:
     """Put a legend above `ax`, clear of the data, and `title` above the legend."""
     lengths = [len(str(handle.get_label())) + 8 for handle in handles]

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from kvsweep.errors import InputError
 from kvsweep.report.plots import style
-from kvsweep.report.plots.labels import axis_title, caption, policy_labels, tick_text
+from kvsweep.report.plots.labels import axis_title, caption, policy_colors, policy_labels, tick_text
 from kvsweep.report.plots.scales import log_spaced
 from kvsweep.results import analysis
 from kvsweep.results.slices import Slice, grid_dims, take_slice
@@ -58,13 +58,13 @@ def draw(ax: Axes, part: Slice, x: str) -> None:
     count = len(percent)
     # Policies often coincide: earlier lines are broader and their markers larger, so each shows around the next.
     spread = min(1.0, 3.0 / max(1, count - 1))
-    for i, (label, color) in enumerate(zip(policy_labels(ds), ds["policy_color"].values, strict=True)):
+    for i, (label, color) in enumerate(zip(policy_labels(ds), policy_colors(ds), strict=True)):
         ax.plot(
-            places, percent[i], label=label, color=str(color), zorder=2 + i,
+            places, percent[i], label=label, color=color, zorder=2 + i,
             marker=style.MARKERS[i % len(style.MARKERS)], linestyle=style.DASHES[i % len(style.DASHES)],
             markevery=-(-len(points) // MOST_MARKERS),
             linewidth=1.3 + 0.8 * spread * (count - 1 - i), markersize=4.5 + 2.0 * spread * (count - 1 - i),
-            markerfacecolor=style.PAPER if i % 2 == 0 else str(color), markeredgewidth=1.2,
+            markerfacecolor=style.PAPER if i % 2 == 0 else color, markeredgewidth=1.2,
         )  # fmt: skip
     if named:
         texts = [tick_text(x, point) for point in points.tolist()]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from kvsweep.report.plots import style
 from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
 from kvsweep.report.plots.heatmap import X, Y
-from kvsweep.report.plots.labels import caption, policy_labels
+from kvsweep.report.plots.labels import caption, policy_colors, policy_labels
 from kvsweep.results import analysis
 from kvsweep.results.ranking import simplest_first
 from kvsweep.results.slices import Slice, take_slice
@@ -48,10 +48,10 @@ def draw(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
 def policy_states(ds: xr.Dataset) -> list[style.State]:
     """Return how "none" and then each policy is drawn: its own colour, a letter and a hatch no other policy has."""
     states, taken = [NONE], {NONE.letter}
-    for i, (label, color) in enumerate(zip(policy_labels(ds), ds["policy_color"].values, strict=True)):
+    for i, (label, color) in enumerate(zip(policy_labels(ds), policy_colors(ds), strict=True)):
         letter = _letter(label, taken)
         taken.add(letter)
-        states.append(style.State(label, letter, str(color), style.HATCHES[i % len(style.HATCHES)]))
+        states.append(style.State(label, letter, color, style.HATCHES[i % len(style.HATCHES)]))
     return states
 
 

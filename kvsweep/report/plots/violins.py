@@ -41,9 +41,9 @@ def figure(catalog: Catalog, gpus: Sequence[str] = DEFAULT_GPUS, compression: fl
         draw(ax, gpu, restore)
     for ax in axes:
         ax.set(xlabel="Context [token]", ylabel="Time [s]")
-        ax.label_outer()
         if ax.get_subplotspec().is_first_row():  # type: ignore[union-attr]
             _kv_axis(ax)
+    style.outer_labels(axes)
     made.legend(handles=_handles(), loc="outside lower center", ncols=4)
     sent = "" if compression == 1.0 else f", {1 / compression:.3g} × the KV bytes on the path"
     made.suptitle(f"Restore or recompute: {parts.n_deployments} deployments a GPU (DRAM × disk × link){sent}")

@@ -50,7 +50,7 @@ def create_app(
 def _add_routes(app: FastAPI, engine: Engine) -> None:
     page, policy = dashboard()
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     def index() -> HTMLResponse:
         return HTMLResponse(page, headers={"Content-Security-Policy": policy})
 
