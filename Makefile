@@ -16,6 +16,7 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[test,bench]'
 	$(BIN)/python -m benchmarks.run $(AREAS)
 	$(BIN)/python -m benchmarks.readme
 

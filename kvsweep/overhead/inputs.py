@@ -19,11 +19,11 @@ NUMBERS: Mapping[str, Field] = {
     for field in (
         Field("max_requests", "1", 1.0, 1e9, "longest request stream", whole=True),
         Field("request_counts", "1", 1.0, 1e9, "lengths of the request streams", whole=True),
-        Field("pool_size", "1", 1.0, 1e6, "workload combinations in the pool", whole=True),
+        Field("pool_size", "1", 1.0, 1e5, "workload combinations in the pool", whole=True),
         Field("seed", "1", 0.0, 2.0**53, "seed of the pool and of the order of measurements", whole=True),
         Field("warmup_decisions", "1", 0.0, 1e9, "decisions before the first that is timed", whole=True),
         Field("combination_reps", "1", 1.0, 1e9, "decisions in one measurement of a combination", whole=True),
-        Field("combination_rounds", "1", 1.0, 1e4, "measurements of each combination, the median kept", whole=True),
+        Field("combination_rounds", "1", 1.0, 1e3, "measurements of each combination, the median kept", whole=True),
     )
 }
 

@@ -140,7 +140,7 @@ def _speed(ds: xr.Dataset, names: list[str], best: int, worst: int) -> str:
         other = f"median time {median:.2g} of {names[best]}"
         return f"{names[worst]} is all the same the faster of the two at most points ({other})."
     return (
-        f"{names[best]} is {number(round(median, 2))} times faster than {names[worst]} in the median, "
+        f"{names[best]} is {number(round(median, 2))} times as fast as {names[worst]} in the median, "
         f"at most {number(round(most, 2))} times."
     )
 
