@@ -7,7 +7,7 @@ import xarray as xr
 from report_datasets import HOSTILE, dense, hostile, small
 
 import kvsweep
-from kvsweep.results.files import to_attrs
+from kvsweep.results.attrs import to_attrs
 
 Pair = tuple[xr.Dataset, xr.Dataset]
 

@@ -12,7 +12,7 @@ import xarray as xr
 
 import kvsweep
 from kvsweep.errors import InputError, ResultError
-from kvsweep.results import files
+from kvsweep.results import attrs, files
 from kvsweep.results.analysis import require_sweep, simplest_first
 from kvsweep.results.names import NAMES
 
@@ -152,8 +152,8 @@ def test_writability_is_checked_before_any_work(tmp_path: Path) -> None:
 
 
 def test_attributes_become_what_netcdf_can_hold() -> None:
-    attrs = files.to_attrs({"a": True, "b": None, "c": {"x": [1, 2]}, "d": 1.5, "e": "text"})
-    assert attrs == {"a": 1, "c": "x:\n- 1\n- 2\n", "d": 1.5, "e": "text"}
+    made = attrs.to_attrs({"a": True, "b": None, "c": {"x": [1, 2]}, "d": 1.5, "e": "text"})
+    assert made == {"a": 1, "c": "x:\n- 1\n- 2\n", "d": 1.5, "e": "text"}
 
 
 def test_the_accessor_is_there_when_xarray_came_first() -> None:
@@ -175,7 +175,7 @@ def test_a_schema_version_of_any_type_is_refused_in_one_short_line(version: obje
     "text", ["{[: :", "- a", "!!python/object/apply:os.getcwd []", "a: &a [x]\nb: [*a, *a]", "[" * 9999]
 )
 def test_an_attribute_of_somebody_else_is_no_mapping(text: str) -> None:
-    assert files.mapping_attr(xr.Dataset(attrs={"kvsweep_config": text}), "kvsweep_config") == {}
+    assert attrs.mapping_attr(xr.Dataset(attrs={"kvsweep_config": text}), "kvsweep_config") == {}
 
 
 @pytest.mark.parametrize("name", ["decision_mode", "policy_color", "tier_hit_blocks", "miss_blocks"])

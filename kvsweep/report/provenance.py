@@ -9,7 +9,7 @@ import xarray as xr
 
 from kvsweep.report.labels import label, number, unit
 from kvsweep.report.payload import Payload
-from kvsweep.results.files import mapping_attr
+from kvsweep.results.attrs import mapping_attr
 
 Rows = list[tuple[str, str]]
 

@@ -11,7 +11,7 @@ import xarray as xr
 
 from kvsweep.errors import InputError, shown
 from kvsweep.results.analysis import require_sweep
-from kvsweep.results.files import mapping_attr
+from kvsweep.results.attrs import mapping_attr
 from kvsweep.results.names import NAMES
 from kvsweep.results.slices import grid_dims, value_text
 

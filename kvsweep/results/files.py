@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,33 +130,3 @@ def open_dataset(path: str | os.PathLike[str]) -> xr.Dataset:
         )
         raise InputError(f"{file}: not a result of this kvsweep: {found}; allowed: schema version {SCHEMA_VERSION}")
     return dataset
-
-
-def mapping_attr(dataset: xr.Dataset, name: str) -> dict[str, Any]:
-    """Return an attribute that `to_attrs` wrote as YAML; empty where it is absent or somebody else's text."""
-    import yaml
-
-    text = str(dataset.attrs.get(name, ""))
-    try:
-        # A few aliases of aliases stand for gigabytes; a study needs none.
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader)):
-            return {}
-        mapping = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return {}
-    return mapping if isinstance(mapping, dict) else {}
-
-
-def to_attrs(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values` as NetCDF attributes: truth as 0/1, None left out, anything nested as YAML text."""
-    import yaml
-
-    attrs: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, bool):
-            attrs[name] = int(value)
-        elif isinstance(value, Mapping | list | tuple):
-            attrs[name] = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
-        elif value is not None:
-            attrs[name] = value
-    return attrs

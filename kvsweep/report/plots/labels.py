@@ -13,7 +13,7 @@ from matplotlib.font_manager import findfont, get_font
 from kvsweep.costs.deployment import CUSTOM
 from kvsweep.costs.inputs import NUMBER_FIELDS
 from kvsweep.report.plots.style import INK
-from kvsweep.results.files import mapping_attr
+from kvsweep.results.attrs import mapping_attr
 from kvsweep.results.names import NAMES
 from kvsweep.results.slices import Slice, value_text
 from kvsweep.units import format_quantity
