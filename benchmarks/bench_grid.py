@@ -70,11 +70,11 @@ def kernels(points: int) -> list[Figure]:
             evaluator.evaluate(policy, rows, slab, out)
 
         one = points / best_seconds(kernel)
+        # What the row claims to time: every point of this plan must take the scan.
+        assert name != SCAN or (out[3] == policy.modes.index("best_effort")).all()
         found.append(_kernel_figure(name, size, one, fill, loop[name]))
         found.append(_threads_figure(name, size, plan, evaluator, out, one))
         found.append(Figure(f"{name}, NumPy, {size}", numpy_rate(name, plan, rows) / 1e6, "M points/s"))
-    modes = np.unique(out[3])
-    assert modes.size >= 1
     return found
 
 
