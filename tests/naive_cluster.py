@@ -1,4 +1,4 @@
-"""The slow, obvious twin of the cluster simulator: the rules of ``kvsweep/cluster/README.md`` said a second time.
+"""The slow, obvious twin of the cluster simulator: the rules of ``kvsweep/cluster/paper/README.md`` said a second time.
 
 Written from the text of the rules alone, and to be read as their definition: every page of KV is an object, every
 position of a prompt a number in a list, every choice a `min` over all there is to choose from.

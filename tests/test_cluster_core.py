@@ -88,7 +88,7 @@ def test_a_run_may_pause_at_any_instant() -> None:
     from cluster_samples import cluster, pages, profile
     from cluster_samples import trace as made
 
-    from kvsweep.cluster.engine import advance
+    from kvsweep.cluster.paper.loop import advance
 
     requests = [(0.01 * i, 1000 + i, 5, pages(0, 15)) for i in range(20)]
     policy = POLICIES["default_policy"]

@@ -1,4 +1,4 @@
-"""The rules of paper fidelity on cases that can be computed by hand (kvsweep/cluster/README.md)."""
+"""The rules of paper fidelity on cases that can be computed by hand (kvsweep/cluster/paper/README.md)."""
 
 from __future__ import annotations
 

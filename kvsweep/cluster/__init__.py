@@ -1,4 +1,4 @@
-"""Discrete-event simulation of prefill-decode clusters with hierarchical KV caches; the rules are in ``README.md``."""
+"""Discrete-event simulation of prefill-decode clusters with KV hierarchies; rules in ``paper/README.md``."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ REQUEST_INPUTS = 6
 """The first columns of a request are given; all others start at -1."""
 
 # What prefill and decode workers share, for the gateway.
-POOL, LOAD, DIRTY, BUSY_TIME, N_COMMON = range(5)
+# The match of the request to be routed, by tier [page], is filled in for policies that look at it.
+POOL, LOAD, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, N_COMMON = range(7)
 # Prefill workers; a row goes on with the requests of the step. Queues have a head and a tail.
 # STEP_…: tokens, Σ (end² − begin²) and farthest position of the step being formed.
 (

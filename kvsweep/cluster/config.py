@@ -1,7 +1,7 @@
 """The cluster file: workers by role, policies with their parameters, and what the run is asked to report.
 
 Read like the catalog: strict YAML, every number with unit and range, one-line errors naming file, field and what is
-allowed. The meaning of each field is in ``README.md`` beside this file.
+allowed. The meaning of each field is in ``paper/README.md``.
 """
 
 from __future__ import annotations

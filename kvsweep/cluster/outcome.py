@@ -139,7 +139,7 @@ def _requests(state: State, trace: Trace) -> Variables:
 
 
 def _delays(request: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the time each request waited, by cause (README §12) [s]; (request, cause)."""
+    """Return the time each request waited, by cause (paper/README §12) [s]; (request, cause)."""
     slots, capacity = request[:, col.SLOTS_BEFORE] * 1e-12, request[:, col.CAPACITY_BEFORE] * 1e-12
     admitted, began, ready = request[:, col.ADMITTED], request[:, col.BEGAN], request[:, col.READY]
     h2d = np.where(request[:, col.H2D_BEGAN] >= 0, request[:, col.H2D_BEGAN] - admitted, 0) * 1e-12

@@ -27,7 +27,7 @@ PRESETS = {
 """Presets by name."""
 
 _CLUSTER = """\
-# A cluster for `kvsweep cluster run`; the rules are in kvsweep/cluster/README.md. Times in [s], KV in [token].
+# A cluster for `kvsweep cluster run`; the rules are in kvsweep/cluster/paper/README.md. Times in [s], KV in [token].
 name: {name}
 fidelity: paper                # the rules of the paper
 page_size: 64                  # tokens in a page, the unit of allocation, matching and transfer

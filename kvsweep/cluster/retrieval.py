@@ -1,4 +1,4 @@
-"""How much of what the host holds is retrieved, and how much recomputed (README §10)."""
+"""How much of what the host holds is retrieved, and how much recomputed (paper/README §10)."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.audit import RULES, broken_rule
 from kvsweep.cluster.config import ClusterConfig, parse_config, read_config
-from kvsweep.cluster.engine import advance
 from kvsweep.cluster.outcome import Finished, dataset
+from kvsweep.cluster.paper.audit import RULES, broken_rule
+from kvsweep.cluster.paper.loop import advance
 from kvsweep.cluster.profile import Profile, parse_profile, read_profile
 from kvsweep.cluster.setup import initial_state
 from kvsweep.cluster.state import State
@@ -45,7 +45,7 @@ def run(
     policy_files: Sequence[str | Path] = (),
     check: bool = False,
 ) -> xr.Dataset:
-    """Return what becomes of the requests of `trace` on a cluster, by the rules in ``kvsweep/cluster/README.md``.
+    """Return what becomes of the requests of `trace` on a cluster, by the rules in ``kvsweep/cluster/paper/README.md``.
 
     Parameters
     ----------

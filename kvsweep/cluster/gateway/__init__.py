@@ -19,6 +19,11 @@ POLICIES = ("round_robin", "random", "least_loaded", "power_of_two", "session_af
 """Ids; the place of an id is its code in the core."""
 
 
+def looks_at_caches(s: State) -> bool:
+    """Return whether the policy compares what workers hold of the prompt, which `choose` then needs filled in."""
+    return bool(s.run[col.GATEWAY] == 5)
+
+
 def choose(s: State, side: int, r: int, room: int) -> int:
     """Return the worker of `side` for request `r`, which needs `room` pages."""
     policy = s.run[col.GATEWAY]

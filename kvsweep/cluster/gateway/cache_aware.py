@@ -6,7 +6,6 @@ from kvsweep.cluster import columns as col
 from kvsweep.cluster.gateway.candidates import load, n_workers, pool
 from kvsweep.cluster.gateway.least_loaded import choose as least_loaded
 from kvsweep.cluster.state import State
-from kvsweep.cluster.tiers import expire, match
 
 
 def choose(s: State, side: int, r: int, room: int) -> int:
@@ -18,9 +17,7 @@ def choose(s: State, side: int, r: int, room: int) -> int:
     for w in range(s.prefill.shape[0]):
         if s.prefill[w, col.POOL] < room:
             continue
-        expire(s, w)
-        on_device, on_host = match(s, w, r)
-        pages = on_device + on_host
+        pages = s.prefill[w, col.ON_DEVICE] + s.prefill[w, col.ON_HOST]
         if pages > most or (pages == most and s.prefill[w, col.LOAD] < s.prefill[best, col.LOAD]):
             best, most = w, pages
     return best if most > s.real[col.MATCH_RATIO] * s.request[r, col.FULL] else lightest

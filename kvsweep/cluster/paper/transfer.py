@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.clock import is_beyond, path_duration, pop, push, schedule, touch_decode, touch_prefill
-from kvsweep.cluster.decode import end_run_early
-from kvsweep.cluster.prefill import leave
+from kvsweep.cluster.paper.decode import end_run_early
+from kvsweep.cluster.paper.prefill import leave
 from kvsweep.cluster.state import State
 
 UNIT = 256

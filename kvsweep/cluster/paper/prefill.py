@@ -19,9 +19,7 @@ from kvsweep.cluster.clock import (
     touch_decode,
     touch_prefill,
 )
-from kvsweep.cluster.retrieval import Decide, retrieved_pages
-from kvsweep.cluster.state import State
-from kvsweep.cluster.tiers import (
+from kvsweep.cluster.paper.tiers import (
     claim_host,
     expire,
     idle_pages,
@@ -33,6 +31,8 @@ from kvsweep.cluster.tiers import (
     show,
     show_written,
 )
+from kvsweep.cluster.retrieval import Decide, retrieved_pages
+from kvsweep.cluster.state import State
 
 ADMITTED, REFUSED, NONSENSE = range(3)
 

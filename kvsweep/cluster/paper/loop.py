@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.clock import arrival_resource, due, earliest, schedule
-from kvsweep.cluster.decode import end_run, reserve_next, start_run
-from kvsweep.cluster.gateway import choose
+from kvsweep.cluster.gateway import choose, looks_at_caches
 from kvsweep.cluster.gateway.candidates import count
-from kvsweep.cluster.prefill import end_retrieval, end_step, end_write, form_step, join_waiting, start_copies
+from kvsweep.cluster.paper.decode import end_run, reserve_next, start_run
+from kvsweep.cluster.paper.prefill import end_retrieval, end_step, end_write, form_step, join_waiting, start_copies
+from kvsweep.cluster.paper.tiers import expire, match, resolve
+from kvsweep.cluster.paper.transfer import end_chunk, plan_inbound, release_chunks, send_next
 from kvsweep.cluster.retrieval import Decide, note_arrival
 from kvsweep.cluster.state import State
-from kvsweep.cluster.tiers import expire, resolve
-from kvsweep.cluster.transfer import end_chunk, plan_inbound, release_chunks, send_next
 
 
 def advance(s: State, instants: int, decide: Decide) -> int:
@@ -76,6 +76,8 @@ def _arrive(s: State) -> None:
         s.run[col.LEFT] -= 1
         return
     s.request[r, col.REJECTED] = 0
+    if looks_at_caches(s):
+        _match_everywhere(s, r)
     w = choose(s, col.PREFILL_SIDE, r, at_prefill)
     d = choose(s, col.DECODE_SIDE, r, at_decode)
     s.request[r, col.AT_PREFILL], s.request[r, col.AT_DECODE] = w, d
@@ -84,6 +86,12 @@ def _arrive(s: State) -> None:
     note_arrival(s, w, r)
     resolve(s, w, r)
     join_waiting(s, w, r)
+
+
+def _match_everywhere(s: State, r: int) -> None:
+    for w in range(s.prefill.shape[0]):
+        expire(s, w)
+        s.prefill[w, col.ON_DEVICE], s.prefill[w, col.ON_HOST] = match(s, w, r)
 
 
 def _dispatch(s: State, decide: Decide) -> bool:

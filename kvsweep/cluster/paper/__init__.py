@@ -1,0 +1,1 @@
+"""The core of ``fidelity: paper``; its rules are in ``README.md``."""
