@@ -6,11 +6,10 @@ baseline is the same source, uncompiled; compiling and parsing are timed apart.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
-from pathlib import Path
 
+from benchmarks.data import conversation
 from benchmarks.figures import Figure
 from kvsweep.catalog import load
 from kvsweep.cluster.config import ClusterConfig, parse_config
@@ -23,16 +22,12 @@ from kvsweep.policies.registry import Policy
 from kvsweep.trace import Trace, read_trace
 from kvsweep.trace.generate import generate
 
-CONVERSATION = Path("mooncake") / "conversation_trace.jsonl"
-
 
 def workload(tiny: bool) -> tuple[str, Trace]:
     """Return the name of the trace and the trace."""
-    data = os.environ.get("KVSWEEP_DATA")
-    if not tiny and data:
-        found = next(Path(data).rglob("conversation_trace.jsonl*"), None)
-        if found:
-            return "conversation trace", read_trace(found)
+    found = None if tiny else conversation()
+    if found:
+        return "conversation trace", read_trace(found)
     sessions = 20 if tiny else 2400
     return "generated trace", generate("qa", sessions, 1, request_rate=3.4, input_tokens=12_000.0, output_tokens=340.0)
 

@@ -10,7 +10,6 @@ from cluster_samples import TOKEN, cluster, fuzz_profile, profile, trace
 from numpy.typing import NDArray
 
 import kvsweep
-from kvsweep.trace.model import Trace
 
 CHUNK = 1024
 
@@ -84,43 +83,3 @@ def test_many_threads_give_the_same_as_one() -> None:
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda _: kvsweep.cluster.run(made, config, fuzz_profile()), range(8)))
     assert all(alone.equals(other) for other in together)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_hits_of_a_lone_worker_are_those_of_an_lru_cache_of_pages(seed: int) -> None:
-    """Requests far apart in time, page by page: no segments, no lists, no events."""
-    rng = np.random.default_rng(seed)
-    pool = int(rng.integers(6, 20))
-    families = [rng.integers(0, 2, 8).tolist() for _ in range(4)]
-    requests = []
-    for i in range(40):
-        steps = families[rng.integers(4)][: rng.integers(0, 9)]
-        ids = [int("1" + "".join(map(str, steps[: k + 1])), 2) for k in range(len(steps))]
-        requests.append((10.0 * i, max(1, 4 * len(ids) + int(rng.integers(0, 4))), 1, ids))
-    made = trace(requests, page=4)
-    config = cluster({"device_tokens": 4 * pool, "host_tokens": 0, "chunk_tokens": 64}, page_size=4)
-    ds = kvsweep.cluster.run(made, config, profile(4), check=True)
-    assert ds["hit_tokens"].values[:, 0].tolist() == lru_hits(made, pool)
-
-
-def lru_hits(made: Trace, pool: int) -> list[int]:
-    """Return the hit tokens of each request in a cache of `pool` pages of 4 tokens."""
-    released: dict[int, int] = {}
-    hits, clock = [], 0
-    for i, length in enumerate(made.input_tokens.tolist()):
-        chain = made.blocks[made.offsets[i] : made.offsets[i + 1]][: length // 4].tolist()
-        matched = 0
-        while matched < min(len(chain), (length - 1) // 4) and chain[matched] in released:
-            matched += 1
-        # The last page of a prompt that is cached whole is computed in place.
-        need = -(-length // 4) - sum(1 for page in chain if page in released)
-        if -(-length // 4) > pool:
-            hits.append(0)
-            continue
-        while pool - len(released) < need:
-            del released[min((page for page in released if page not in chain), key=released.__getitem__)]
-        for page in reversed(chain):
-            clock += 1
-            released[page] = clock
-        hits.append(4 * matched)
-    return hits
