@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -171,7 +172,7 @@ def coefficients(profile: Profile, page_size: int) -> Coefficients:
             [(round(FEMTO * path.setup_seconds), round(ATTO / path.bytes_per_s)) for path in paths], dtype=np.int64
         ),
         page_bytes=round(page_size * profile.kv_bytes_per_token),
-        domain=np.array([(int(s.low), int(s.high)) if s else (1, 0) for s in spans], dtype=np.int64),
+        domain=np.array([(ceil(s.low), floor(s.high)) if s else (1, 0) for s in spans], dtype=np.int64),
     )
 
 
