@@ -76,6 +76,15 @@ def waits(ds: xr.Dataset) -> Floats:
     return found
 
 
+def lindley(trace: Trace) -> NDArray[np.float64]:
+    """Return the waits of a FIFO server by Lindley's recursion."""
+    service, gaps = trace.input_tokens * TOKEN, np.diff(trace.arrival)
+    wait = np.zeros(len(trace))
+    for i, gap in enumerate(gaps.tolist()):
+        wait[i + 1] = max(0.0, wait[i] + service[i] - gap)
+    return wait
+
+
 def test_poisson_arrivals_of_exponential_service_are_m_m_1(fidelity: str) -> None:
     """Mean wait rho/(1 - rho) [mean service], its asymptotic variance by Daley (1968), P(no wait) = 1 - rho."""
     n, mean, load = 200_000, 1000, 0.7
@@ -89,13 +98,15 @@ def test_poisson_arrivals_of_exponential_service_are_m_m_1(fidelity: str) -> Non
     assert lindley(trace) / mean / TOKEN == pytest.approx(wait, abs=1e-6)
 
 
-def lindley(trace: Trace) -> NDArray[np.float64]:
-    """Return the waits of a FIFO server by Lindley's recursion."""
-    service, gaps = trace.input_tokens * TOKEN, np.diff(trace.arrival)
-    wait = np.zeros(len(trace))
-    for i, gap in enumerate(gaps.tolist()):
-        wait[i + 1] = max(0.0, wait[i] + service[i] - gap)
-    return wait
+def test_prompts_that_fill_a_chunk_each_wait_as_in_a_queue(fidelity: str) -> None:
+    """As above without limit of slots: the waiting queue of the worker alone holds them."""
+    size = 1000
+    trace = poisson_trace(np.random.default_rng(3), 0.9 / (size * TOKEN), np.full(3000, size))
+    ample = {**AMPLE, "host_tokens": 0, "chunk_tokens": size}
+    config = cluster(ample, AMPLE, page_size=1, fidelity=fidelity)
+    ds = kvsweep.cluster.run(trace, config, profile(1, handoff=QUICK, decode=INSTANT))
+    assert waits(ds) == pytest.approx(lindley(trace), abs=1e-9)
+    assert ds["queue_delay"].sel(cause="prefill").values == pytest.approx(lindley(trace), abs=1e-9)
 
 
 @pytest.mark.parametrize("load", [0.5, 0.8])
