@@ -150,6 +150,20 @@ def parse_profile(values: Mapping[str, Any], where: str) -> Profile:
     return profile
 
 
+def _spans(profile: Profile) -> dict[str, Span | None]:
+    """Return the measured ranges by where they stand in the file, in the order of `Coefficients.domain`."""
+    prefill, decode = profile.prefill, profile.decode
+    return {
+        "prefill: tokens": prefill.tokens,
+        "prefill: context_tokens": prefill.context_tokens,
+        "decode: batch_range": decode.batch_range,
+        "decode: context_tokens": decode.context_tokens,
+        "handoff: payload_bytes": profile.handoff.payload_bytes,
+        "h2d: payload_bytes": profile.h2d.payload_bytes,
+        "d2h: payload_bytes": profile.d2h.payload_bytes,
+    }
+
+
 def profile_mapping(profile: Profile) -> dict[str, Any]:
     """Return `profile` as a profile file would state it."""
 
@@ -176,20 +190,6 @@ def coefficients(profile: Profile, page_size: int) -> Coefficients:
         page_bytes=round(page_size * profile.kv_bytes_per_token),
         domain=np.array([(ceil(s.low), floor(s.high)) if s else (1, 0) for s in spans], dtype=np.int64),
     )
-
-
-def _spans(profile: Profile) -> dict[str, Span | None]:
-    """Return the measured ranges by where they stand in the file, in the order of `Coefficients.domain`."""
-    prefill, decode = profile.prefill, profile.decode
-    return {
-        "prefill: tokens": prefill.tokens,
-        "prefill: context_tokens": prefill.context_tokens,
-        "decode: batch_range": decode.batch_range,
-        "decode: context_tokens": decode.context_tokens,
-        "handoff: payload_bytes": profile.handoff.payload_bytes,
-        "h2d: payload_bytes": profile.h2d.payload_bytes,
-        "d2h: payload_bytes": profile.d2h.payload_bytes,
-    }
 
 
 def decode_coefficients(profile: Profile, buckets: Sequence[int], max_running: int) -> NDArray[np.int64]:
