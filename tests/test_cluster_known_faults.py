@@ -100,7 +100,7 @@ def test_fault_the_host_is_asked_only_when_the_device_is_full(fidelity: str) -> 
 # -- nobody is dropped
 
 
-@pytest.mark.parametrize("tight", [{"device_tokens": 1024}, {"max_running": 1}, {"device_tokens": 1600, "count": 2}])
+@pytest.mark.parametrize("tight", [{"device_tokens": 1600}, {"max_running": 1}, {"device_tokens": 1600, "count": 2}])
 def test_fault_a_full_decode_side_drops_requests(tight: dict[str, int], fidelity: str) -> None:
     """Engine: what waits is admitted by another rule, and may be retracted, but every token is delivered."""
     rng = np.random.default_rng(4)
@@ -157,7 +157,7 @@ def test_fault_paths_carry_more_than_their_bandwidth(fidelity: str) -> None:
             assert busiest(times["prefill_ended"][mine], times["handoff_ended"][mine], handed[mine]) < ROUNDING
     fetched = ds["hit_tokens"].values[:, 1] / PAGE * PAGE_BYTES
     assert (fetched > 0).sum() > 10
-    for worker in range(3):
+    for worker in np.unique(ds["prefill_worker"].values[fetched > 0]):
         mine = (ds["prefill_worker"].values == worker) & (fetched > 0)
         assert busiest(times["retrieval_started"][mine], times["ready"][mine], fetched[mine]) < ROUNDING
 
