@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from kvsweep.cluster.config import ClusterConfig, parse_config
+from kvsweep.cluster.config import SHARINGS, ClusterConfig, parse_config
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.policies import Context, Policy, load_policies
 from kvsweep.trace.build import Builder
@@ -128,7 +128,7 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
     return parse_config(
         {
             "fidelity": "paper", "page_size": 4, "workers": prefill + decode, "slo": {"ttft_seconds": 0.01},
-            "handoff_sharing": draw(st.sampled_from(("processor_sharing", "none"))), **policies,
+            "handoff_sharing": draw(st.sampled_from(SHARINGS)), **policies,
         },
         "cluster",
     )  # fmt: skip

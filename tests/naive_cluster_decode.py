@@ -20,7 +20,7 @@ class Chunk:
     def __init__(self, request: Any, pages: int, last: bool) -> None:
         self.request, self.pages, self.last = request, pages, last
         self.alone = self.tag = 0  # isolated duration [ps]; virtual time of the end
-        self.queued = self.began = 0
+        self.queued = self.began = self.end = 0  # the end is known from the start where chunks go in turn
 
 
 class DecodeWorker:
@@ -64,10 +64,16 @@ class DecodeWorker:
     def sharing(self) -> int:
         return len(self.inbound) if self.sim.config.handoff_sharing == "processor_sharing" else 1
 
+    @property
+    def in_turn(self) -> bool:
+        return self.sim.config.handoff_sharing == "fifo"
+
     def due(self) -> int | None:
         """Return when the next chunk ends."""
         if not self.inbound:
             return None
+        if self.in_turn:
+            return self.inbound[0].end
         left = min(chunk.tag for chunk in self.inbound) - self.virtual
         return self.updated + max(0, -(-left * self.sharing // 256))
 
@@ -82,11 +88,14 @@ class DecodeWorker:
         self.bring_up_to_date()
         chunk.began, chunk.alone = self.sim.now, self.sim.copy_time(0, chunk.pages)
         chunk.tag = self.virtual + 256 * chunk.alone
+        # Chunks of one instant are begun in the order of their sources.
+        chunk.end = max([self.sim.now, *(other.end for other in self.inbound)]) + chunk.alone
         self.inbound.append(chunk)
 
     def end_chunk(self) -> None:
         self.bring_up_to_date()
-        chunk = min(self.inbound, key=lambda chunk: (chunk.tag, chunk.request.at_prefill.number))
+        ends = (lambda chunk: chunk.end) if self.in_turn else (lambda chunk: chunk.tag)
+        chunk = min(self.inbound, key=lambda chunk: (ends(chunk), chunk.request.at_prefill.number))
         self.inbound.remove(chunk)
         request, now = chunk.request, self.sim.now
         request.at_prefill.sending = False

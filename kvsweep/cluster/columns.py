@@ -21,7 +21,7 @@ DONE, PAUSED, GROW, STUCK, NONSENSE = range(5)
 # gateway's next worker of each side; GROWTH, INBOUND, TIMES are where these begin in a row of decode workers.
 (
     NOW, NEXT_ARRIVAL, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, TURN, TURN_DECODE,
-    PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARED, RETRIEVAL, FRONT,
+    PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARING, RETRIEVAL, FRONT,
     RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, LEAVES, GROWTH, INBOUND, TIMES,
     STEP_FIXED, STEP_PER_TOKEN, STEP_PER_PAIR, STEP_LEAST, PATHS,
 ) = range(32)  # fmt: skip
@@ -31,6 +31,7 @@ N_RUN = DOMAIN + 14
 BALANCE_RATIO, MATCH_RATIO, TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, N_REAL = range(7)
 """Real numbers; after them, for each pool: pages held, and the sum of (change x time of change) [page s]."""
 RETRIEVE_ALL, RETRIEVE_NONE, RETRIEVE_ASK = range(3)
+SHARE_NONE, SHARE_EQUALLY, SHARE_FIFO = range(3)
 
 # Requests. CHAIN to CHAIN_END are places in `State.chain`. IN_PLACE [page] are computed where they already are.
 # PROMPT, OUTPUT, POSITION, GAP_…, SENT, TO_DO [token]; FULL, PAGES: full pages, and with the rest.
@@ -60,12 +61,12 @@ POOL, LOAD, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, N_COMMON = range(7)
     SOURCE, SOURCE_TAIL, IDLE_LIST, IDLE_TAIL, HOST_IDLE_LIST, HOST_IDLE_TAIL, N_PREFILL,
 ) = range(N_COMMON, N_COMMON + 50)  # fmt: skip
 # Decode workers; a row goes on with the batch, then as the constants above say.
-# CONTEXT [token] stored by the batch; VIRTUAL [ps/256]; STEP counts steps, RUN those until the event.
+# CONTEXT [token] stored by the batch; VIRTUAL, LAST_TAG [ps/256]; STEP counts steps, RUN those until the event.
 (
-    PROMISED, HELD, RUNNING, MAX_RUNNING, CONTEXT, STEP, BOUNDARY, RUN, VIRTUAL, VIRTUAL_AT, N_INBOUND, RECEIVED_PAGES,
-    DECODE_STEPS, CHUNKS, DECODE_STEPS_BEYOND, CHUNKS_BEYOND,
+    PROMISED, HELD, RUNNING, MAX_RUNNING, CONTEXT, STEP, BOUNDARY, RUN, VIRTUAL, VIRTUAL_AT, LAST_TAG, N_INBOUND,
+    RECEIVED_PAGES, DECODE_STEPS, CHUNKS, DECODE_STEPS_BEYOND, CHUNKS_BEYOND,
     RESERVING, RESERVING_TAIL, JOINING, JOINING_TAIL, N_DECODE,
-) = range(N_COMMON, N_COMMON + 21)  # fmt: skip
+) = range(N_COMMON, N_COMMON + 22)  # fmt: skip
 NOT_BLOCKED, BY_SLOTS, BY_CAPACITY = range(3)
 
 # Entries: one segment at one worker. DEVICE, HOST: resident pages; CLAIMED: those and the ones in flight to the host.

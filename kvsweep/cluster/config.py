@@ -29,7 +29,7 @@ GatewayId = Literal["round_robin", "random", "least_loaded", "power_of_two", "se
 EvictionId = Literal["lru", "fifo", "lfu"]
 RetentionId = Literal["none", "idle_ttl"]
 WriteId = Literal["write_through", "none"]
-SharingId = Literal["processor_sharing", "none"]
+SharingId = Literal["none", "processor_sharing", "fifo"]
 
 GRAPH_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32)
 """Batch sizes decode graphs are captured for unless the file says otherwise [requests]."""
@@ -234,3 +234,5 @@ GATEWAYS: tuple[str, ...] = get_args(GatewayId)
 """Gateway policies; the place of an id is its code in the core."""
 EVICTIONS: tuple[str, ...] = get_args(EvictionId)
 """Eviction policies; the place of an id is its code in the core."""
+SHARINGS: tuple[str, ...] = get_args(SharingId)
+"""How chunks share the way into a decode worker; the place of an id is its code in the core."""

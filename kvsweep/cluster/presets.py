@@ -71,7 +71,8 @@ write:
   policy: write_through        # write_through | none: copy computed pages to the host
   threshold: 1                 # ... from this many admissions on
 
-handoff_sharing: processor_sharing   # processor_sharing | none: chunks on their way to one decode worker share its rate
+handoff_sharing: processor_sharing   # chunks on their way to one decode worker share its rate | fifo: one after the
+                               # other | none: all at the full rate
 
 slo: {{}}                        # ttft_seconds, tpot_seconds, e2e_seconds: what goodput counts
 window_seconds: 5              # of the time series in the result

@@ -6,7 +6,7 @@ import numpy as np
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import eviction, gateway, retention
-from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.config import SHARINGS, ClusterConfig
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State
@@ -118,7 +118,7 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
         col.TTL: _picoseconds(config.retention.seconds),
         col.CHECK: _picoseconds(config.retention.check_seconds),
         col.THRESHOLD: config.write.threshold if config.write.policy == "write_through" else 0,
-        col.SHARED: int(config.handoff_sharing == "processor_sharing"),
+        col.SHARING: SHARINGS.index(config.handoff_sharing),
         col.RETRIEVAL: _retrieval_code(policy),
         col.FRONT: int(policy.recomputes == "front"),
         col.RATE_WINDOW: _picoseconds(config.retrieval.rate_window_seconds),
