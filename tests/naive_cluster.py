@@ -42,7 +42,7 @@ class Request:
         self.arrival = round(float(trace.arrival[number]) * PS)
         self.prompt, self.output = int(trace.input_tokens[number]), int(trace.output_tokens[number])
         self.session = int(trace.session[number])
-        self.n_full = self.prompt // page_size
+        self.n_full, self.n_pages = self.prompt // page_size, -(-self.prompt // page_size)
         self.cap = (self.prompt - 1) // page_size
         named = trace.blocks[trace.offsets[number] : trace.offsets[number + 1]].tolist()[: self.n_full]
         # Pages without a name are this request's alone.
@@ -100,9 +100,14 @@ class PrefillWorker:
         self.d2h = Fifo(sim, (D2H, number), lambda copy: sim.copy_time(2, len(copy[1])))
         self.source: deque[Chunk] = deque()
         self.sending = False
-        self.load = self.running = self.busy_time = 0
+        self.running = self.busy_time = 0
+        self.in_progress: list[Request] = []  # routed here, handoff not ended
         self.arrivals: list[Request] = []
         self.blocked: str | None = None  # why the last formation of a step ended
+
+    @property
+    def load(self) -> int:
+        return len(self.in_progress)
 
     def chain(self, request: Request) -> list[Page]:
         pages: list[Page] = []
@@ -303,7 +308,7 @@ class PrefillWorker:
 
     def end_handoff(self, request: Request) -> None:
         self.running -= 1
-        self.load -= 1
+        self.in_progress.remove(request)
         self.device.reserved -= self.sim.pages(request.prompt) - request.n_full  # the rest
         self.unpin_after(request, "handoff")
 
@@ -398,8 +403,8 @@ class Cluster:
             request.rejected = False
             request.at_prefill = self.gateways[0].choose(request, sources, draws[:2])
             request.at_decode = self.gateways[1].choose(request, targets, draws[2:])
-            request.at_prefill.load += 1
-            request.at_decode.load += 1
+            request.at_prefill.in_progress.append(request)
+            request.at_decode.in_progress.append(request)
             request.at_prefill.arrivals.append(request)
             request.at_prefill.waiting.append(request)
 

@@ -32,7 +32,8 @@ class DecodeWorker:
         table = decode_coefficients(sim.profile, group.graph_buckets, group.max_running).tolist()
         self.base, self.context = [row[0] for row in table], [row[1] for row in table]
         self.reservations: deque[Any] = deque()
-        self.promised = self.load = self.busy_time = 0
+        self.promised = self.busy_time = 0
+        self.in_progress: list[Any] = []  # routed here, not finished
         self.holds: dict[Any, int] = {}
         self.inbound: list[Chunk] = []
         self.virtual = self.updated = 0  # V [ps/256] and t0 [ps]
@@ -43,6 +44,10 @@ class DecodeWorker:
     @property
     def held(self) -> int:
         return sum(self.holds.values())
+
+    @property
+    def load(self) -> int:
+        return len(self.in_progress)
 
     def reserve(self) -> None:
         """Admit from the front of the queue while prompt and full output fit (§7)."""
@@ -133,4 +138,4 @@ class DecodeWorker:
                 self.batch.remove(request)
                 self.promised -= self.sim.pages(request.prompt + request.output)
                 del self.holds[request]
-                self.load -= 1
+                self.in_progress.remove(request)

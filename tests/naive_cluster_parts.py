@@ -118,6 +118,21 @@ class Router:
                 return best
         return self.least_loaded(request, candidates, draws)
 
+    def kv_cost(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        costs = [self.cost(request, worker) for worker in candidates]
+        cheapest = [worker for worker, cost in zip(candidates, costs, strict=True) if cost == min(costs)]
+        return cheapest[draws[0] % len(cheapest)]
+
+    def cost(self, request: Any, worker: Any) -> float:
+        config, own, first = self.config, request.n_pages, 0.0
+        if hasattr(worker, "match"):
+            d, h = worker.match(request)
+            raw = own + sum(other.n_pages for other in worker.in_progress if "prefill_end" not in other.at)
+            credit = config.device_credit * d + config.host_credit * h + config.disk_credit * 0
+            first = config.prefill_load_scale * max(0.0, raw - credit)
+        decode = own + sum(other.n_pages for other in worker.in_progress)
+        return first + decode + config.active_weight * worker.load
+
 
 def picoseconds(femtoseconds: int) -> int:
     return max(1, (femtoseconds + 500) // 1000)

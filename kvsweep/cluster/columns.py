@@ -28,7 +28,10 @@ DONE, PAUSED, GROW, STUCK, NONSENSE = range(5)
 """PATHS: (setup [fs], per byte [1e-18 s]) of each path; then DOMAIN: (low, high) of each measured range."""
 DOMAIN = PATHS + 6
 N_RUN = DOMAIN + 14
-BALANCE_RATIO, MATCH_RATIO, TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, N_REAL = range(7)
+(
+    BALANCE_RATIO, MATCH_RATIO, LOAD_SCALE, DEVICE_CREDIT, HOST_CREDIT, DISK_CREDIT, ACTIVE_WEIGHT,
+    TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, N_REAL,
+) = range(12)  # fmt: skip
 """Real numbers; after them, for each pool: pages held, and the sum of (change x time of change) [page s]."""
 RETRIEVE_ALL, RETRIEVE_NONE, RETRIEVE_ASK = range(3)
 SHARE_NONE, SHARE_EQUALLY, SHARE_FIFO = range(3)
@@ -47,8 +50,10 @@ REQUEST_INPUTS = 6
 """The first columns of a request are given; all others start at -1."""
 
 # What prefill and decode workers share, for the gateway.
-# The match of the request to be routed, by tier [page], is filled in for policies that look at it.
-POOL, LOAD, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, N_COMMON = range(7)
+# LOAD [request] and the two after it, their prompts' pages and those of prompts still in prefill [page]:
+# `gateway.loads`. What the worker holds of the request to be routed, by tier [page], is filled in for policies that
+# look at it.
+POOL, LOAD, LOAD_PAGES, PREFILL_PAGES, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, ON_L3, N_COMMON = range(10)
 # Prefill workers; a row goes on with the requests of the step. Queues have a head and a tail.
 # STEP_…: tokens, Σ (end² − begin²) and farthest position of the step being formed.
 (

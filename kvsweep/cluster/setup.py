@@ -145,6 +145,11 @@ def _real_settings(
     real = np.zeros(col.N_REAL)
     real[col.BALANCE_RATIO] = config.gateway.balance_ratio
     real[col.MATCH_RATIO] = config.gateway.match_ratio
+    real[col.LOAD_SCALE] = config.gateway.prefill_load_scale
+    real[col.DEVICE_CREDIT] = config.gateway.device_credit
+    real[col.HOST_CREDIT] = config.gateway.host_credit
+    real[col.DISK_CREDIT] = config.gateway.disk_credit
+    real[col.ACTIVE_WEIGHT] = config.gateway.active_weight
     if _retrieval_code(policy) == col.RETRIEVE_ASK:
         if config.slo.ttft_seconds is None:
             raise InputError(
