@@ -48,6 +48,7 @@ class Request:
         # Pages without a name are this request's alone.
         self.names = named + [(number, k) for k in range(len(named), self.n_full)]
         self.rejected = True
+        self.settled = False  # admitted, or rejected
         self.at_prefill: PrefillWorker
         self.at_decode: DecodeWorker
         self.chain: list[Page] = []
@@ -89,8 +90,8 @@ class PrefillWorker:
     def __init__(self, sim: Cluster, number: int, group: PrefillGroup) -> None:
         self.sim, self.number, self.group = sim, number, group
         page, eviction = sim.page_size, sim.config.eviction.policy
-        self.device = Tier(group.device_tokens // page, eviction)
-        self.host = Tier(group.host_tokens // page, eviction)
+        self.device = Tier(group.device_tokens // page, eviction, sim.requests)
+        self.host = Tier(group.host_tokens // page, eviction, sim.requests)
         self.pages: dict[Any, Page] = {}
         self.waiting: deque[Request] = deque()
         self.ready: deque[Request] = deque()
@@ -156,6 +157,7 @@ class PrefillWorker:
         request.todo = [position for position in range(request.prompt) if position not in there]
         request.uncached = len(request.todo)
         request.at["admitted"] = sim.now
+        request.settled = True
         if g == 0:
             request.at["ready"] = sim.now
 
@@ -291,6 +293,17 @@ class PrefillWorker:
                 page.pins -= 1
                 if not page.pins:
                     page.released = (self.sim.now, next(self.sim.releases))
+                    if self.device.eviction == "gdsf":
+                        worth = self.worth(page, request.chain)
+                        self.device.note_release(page, worth)
+                        self.host.note_release(page, worth)
+
+    def worth(self, page: Page, chain: list[Page]) -> int:
+        """Return the time to compute a page of the segment of `page` [ps]."""
+        size = self.sim.page_size
+        places = [place for place, other in enumerate(chain) if other.segment == page.segment]
+        positions = range(places[0] * size, (places[-1] + 1) * size)
+        return max(1, self.sim.prefill_time(positions) // len(places))
 
     # -- handoff (§8)
 
@@ -398,6 +411,7 @@ class Cluster:
         whole = self.pages(request.prompt + request.output)
         sources = [worker for worker in self.prefill if worker.device.pool >= self.pages(request.prompt)]
         targets = [worker for worker in self.decode if worker.pool >= whole]
+        request.settled = not (sources and targets)
         if sources and targets:
             draws = self.draws[request.number]
             request.rejected = False

@@ -290,7 +290,15 @@ def test_a_cache_aware_gateway_follows_the_prefix_until_loads_differ() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "asked", "kept"),
-    [("lru", "aaabc", "b"), ("lru", "abac", "a"), ("fifo", "abac", "b"), ("lfu", "aaabc", "a"), ("lfu", "abbac", "a")],
+    [
+        ("lru", "aaabc", "b"),
+        ("lru", "abac", "a"),
+        ("fifo", "abac", "b"),
+        ("lfu", "aaabc", "a"),
+        ("lfu", "abbac", "a"),
+        ("gdsf", "aaabc", "a"),
+        ("belady", "aabcb", "b"),
+    ],
 )
 def test_eviction_policies_choose_their_victim(policy: str, asked: str, kept: str) -> None:
     """Room for two of the three prompts: the third costs one of the others three pages."""

@@ -55,16 +55,17 @@ REQUEST_INPUTS = 6
 # look at it.
 POOL, LOAD, LOAD_PAGES, PREFILL_PAGES, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, ON_L3, N_COMMON = range(10)
 # Prefill workers; a row goes on with the requests of the step. Queues have a head and a tail.
+# AGE: the greatest priority of a victim (gdsf).
 # STEP_…: tokens, Σ (end² − begin²) and farthest position of the step being formed.
 (
-    HOST_POOL, FREE, HOST_FREE, IDLE, HOST_IDLE, EVICTED, HOST_EVICTED, EXPIRED, HOST_EXPIRED,
+    HOST_POOL, FREE, HOST_FREE, IDLE, HOST_IDLE, EVICTED, HOST_EVICTED, EXPIRED, HOST_EXPIRED, AGE, HOST_AGE,
     CHUNK, SLOTS, USED_SLOTS, PARTIAL, N_STEP, STEP_TOKENS, STEP_SQUARES, STEP_REACH,
     SENDING, SEND_TAG, BLOCKED, BLOCKED_SINCE, BLOCKED_SLOTS, BLOCKED_CAPACITY,
     RETRIEVED_PAGES, WRITTEN_PAGES, SENT_PAGES, RECENT, RECENT_FIRST, RECENT_LAST,
     STEPS, H2DS, D2HS, STEPS_BEYOND, H2DS_BEYOND, D2HS_BEYOND,
     WAITING, WAITING_TAIL, RETRIEVING, RETRIEVING_TAIL, READIED, READIED_TAIL, WRITING, WRITING_TAIL,
     SOURCE, SOURCE_TAIL, IDLE_LIST, IDLE_TAIL, HOST_IDLE_LIST, HOST_IDLE_TAIL, N_PREFILL,
-) = range(N_COMMON, N_COMMON + 50)  # fmt: skip
+) = range(N_COMMON, N_COMMON + 52)  # fmt: skip
 # Decode workers; a row goes on with the batch, then as the constants above say.
 # CONTEXT [token] stored by the batch; VIRTUAL, LAST_TAG [ps/256]; STEP counts steps, RUN those until the event.
 (
@@ -75,10 +76,11 @@ POOL, LOAD, LOAD_PAGES, PREFILL_PAGES, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, ON_
 NOT_BLOCKED, BY_SLOTS, BY_CAPACITY = range(3)
 
 # Entries: one segment at one worker. DEVICE, HOST: resident pages; CLAIMED: those and the ones in flight to the host.
+# DEPTH [page] is the position of its first page.
 (
     LENGTH, PARENT, PINS, USES, RELEASED, DEVICE, HOST, CLAIMED, BORN, HOST_BORN, CHILDREN, HOST_CHILDREN,
-    BEFORE, HOST_BEFORE, AFTER, HOST_AFTER, N_ENTRY,
-) = range(17)  # fmt: skip
+    BEFORE, HOST_BEFORE, AFTER, HOST_AFTER, PRIORITY, HOST_PRIORITY, DEPTH, OF_WORKER, OF_SEGMENT, N_ENTRY,
+) = range(22)  # fmt: skip
 
 SEGMENT, ENTRY, SEGMENT_PAGES, N_PLACE = range(4)
 """Columns of a chain."""

@@ -29,7 +29,7 @@ Factor = Annotated[float, Range("1", 0.0, 1e6)]
 GatewayId = Literal[
     "round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware", "kv_cost"
 ]  # fmt: skip
-EvictionId = Literal["lru", "fifo", "lfu"]
+EvictionId = Literal["lru", "fifo", "lfu", "gdsf", "belady"]
 RetentionId = Literal["none", "idle_ttl"]
 WriteId = Literal["write_through", "none"]
 SharingId = Literal["none", "processor_sharing", "fifo"]
