@@ -18,13 +18,14 @@ HANDOFF, H2D, D2H = range(3)
 DONE, PAUSED, GROW, STUCK, NONSENSE = range(5)
 
 # Scalars of the run: first what changes (SUSPECT is the request a bad end is about), then constants. TURN is the
-# gateway's next worker of each side; GROWTH, INBOUND, TIMES are where these begin in a row of decode workers.
+# gateway's next worker of each side; GROWTH, INBOUND, TIMES are where these begin in a row of decode workers, SESSIONS
+# (by side) and ORACLE where these do in `State.lists`.
 (
     NOW, NEXT_ARRIVAL, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, TURN, TURN_DECODE,
     PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARING, RETRIEVAL, FRONT,
     RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, LEAVES, GROWTH, INBOUND, TIMES,
-    STEP_FIXED, STEP_PER_TOKEN, STEP_PER_PAIR, STEP_LEAST, PATHS,
-) = range(32)  # fmt: skip
+    SESSIONS, SESSIONS_DECODE, ORACLE, STEP_FIXED, STEP_PER_TOKEN, STEP_PER_PAIR, STEP_LEAST, PATHS,
+) = range(35)  # fmt: skip
 """PATHS: (setup [fs], per byte [1e-18 s]) of each path; then DOMAIN: (low, high) of each measured range."""
 DOMAIN = PATHS + 6
 N_RUN = DOMAIN + 14

@@ -41,18 +41,19 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     real = np.zeros(col.N_REAL + 2 * (2 * n_prefill + n_decode))
     real[: col.N_REAL] = _real_settings(config, profile, policy)
     decode = _decode_workers(config, profile)
+    run = _scalars(config, times, policy, int(request[-1, col.ARRIVAL]))
+    lists = _lists(trace, config, found, run)
     state = State(
-        run=_scalars(config, times, policy, int(request[-1, col.ARRIVAL])),
+        run=run,
         real=real,
         request=request,
         prefill=_prefill_workers(config),
         decode=decode,
-        sessions=_none((2, int(trace.session.max(initial=-1)) + 1)),
+        lists=lists,
         chain=_places(found),
         entry_of=np.full((n_prefill, len(found.length)), -1, dtype=np.int32),
         entry=np.zeros((_most_entries(found, n_prefill), col.N_ENTRY), dtype=np.int64),
         chunk=np.zeros((_most_chunks(trace, config), col.N_CHUNK), dtype=np.int64),
-        oracle=_oracle(found) if config.eviction.policy == "belady" else np.zeros(0, dtype=np.int64),
         windows=np.zeros(WINDOWS, dtype=np.int64),
         due=_winner_tree(n_resources, int(request[0, col.ARRIVAL])),
     )
@@ -96,12 +97,25 @@ def _places(found: Chains) -> Ints:
     return places
 
 
-def _oracle(found: Chains) -> Ints:
-    """Return the first use of each segment, as a place in what follows: the requests that use it in order, NEVER."""
+def _lists(trace: Trace, config: ClusterConfig, found: Chains, run: Ints) -> Ints:
+    """Return the lists of the state, and note in the scalars `run` where each begins."""
+    n_sessions = int(trace.session.max(initial=-1)) + 1
+    run[col.SESSIONS_DECODE], run[col.ORACLE] = n_sessions, 2 * n_sessions
+    parts = [_none((2 * n_sessions,))]
+    if config.eviction.policy == "belady":
+        parts.append(_oracle(found, 2 * n_sessions))
+    return np.concatenate(parts)
+
+
+def _oracle(found: Chains, begin: int) -> Ints:
+    """Return the first use of each segment, as a place in what follows: the requests that use it in order, NEVER.
+
+    Places are counted from `begin` before this list.
+    """
     counts = np.bincount(found.chain, minlength=len(found.length))
     first = len(counts) + offsets_of(counts + 1)[:-1]
     oracle = np.full(2 * len(counts) + len(found.chain), col.NEVER, dtype=np.int64)
-    oracle[: len(counts)] = first
+    oracle[: len(counts)] = begin + first
     users = np.repeat(np.arange(len(found.offsets) - 1), np.diff(found.offsets))
     by_segment = np.argsort(found.chain, kind="stable")
     oracle[np.repeat(first - offsets_of(counts)[:-1], counts) + np.arange(len(users))] = users[by_segment]
