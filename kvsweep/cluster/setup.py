@@ -10,12 +10,12 @@ from kvsweep.cluster.config import SHARINGS, ClusterConfig
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State
+from kvsweep.cluster.workload import PICO, Turns, turns
 from kvsweep.errors import InputError
 from kvsweep.policies.context import SIDES
 from kvsweep.policies.registry import Policy
 from kvsweep.trace.model import Trace, offsets_of
 
-PICO = 1e12
 LONGEST = 4_000_000
 """Longest trace [s]: a third of what the clock can hold, so that the run may end later."""
 WINDOWS = 1 << 14
@@ -37,12 +37,14 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     _check_range(trace, config, profile, policy)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     request = _requests(trace, config.page_size)
+    later = turns(trace, config, LONGEST)
+    _let_wait(request, later)
     n_resources = 2 * n_decode + 3 * n_prefill + 1
     real = np.zeros(col.N_REAL + 2 * (2 * n_prefill + n_decode))
     real[: col.N_REAL] = _real_settings(config, profile, policy)
     decode = _decode_workers(config, profile)
     run = _scalars(config, times, policy, int(request[-1, col.ARRIVAL]))
-    lists = _lists(trace, config, found, run)
+    lists = _lists(trace, config, found, later, run)
     state = State(
         run=run,
         real=real,
@@ -97,13 +99,27 @@ def _places(found: Chains) -> Ints:
     return places
 
 
-def _lists(trace: Trace, config: ClusterConfig, found: Chains, run: Ints) -> Ints:
+def _let_wait(request: Ints, later: Turns) -> None:
+    """Have requests that follow another one wait for it to be over."""
+    request[later.request, col.ARRIVAL] = -1
+    request[later.request, col.THINK] = later.think
+    request[later.previous, col.FOLLOWER] = later.request
+
+
+def _lists(trace: Trace, config: ClusterConfig, found: Chains, later: Turns, run: Ints) -> Ints:
     """Return the lists of the state, and note in the scalars `run` where each begins."""
     n_sessions = int(trace.session.max(initial=-1)) + 1
-    run[col.SESSIONS_DECODE], run[col.ORACLE] = n_sessions, 2 * n_sessions
+    run[col.SESSIONS_DECODE], run[col.PENDING] = n_sessions, 2 * n_sessions
     parts = [_none((2 * n_sessions,))]
+    if len(later.request):
+        # In order of arrival they are a heap already; it never holds more, as each that leaves lets one follow at most.
+        pending = np.setdiff1d(np.arange(len(trace)), later.request)
+        run[col.CLOSED], run[col.N_PENDING] = 1, len(pending)
+        run[col.OCCUPANCY_END] = col.NEVER
+        parts.append(pending)
+    run[col.ORACLE] = sum(len(part) for part in parts)
     if config.eviction.policy == "belady":
-        parts.append(_oracle(found, 2 * n_sessions))
+        parts.append(_oracle(found, int(run[col.ORACLE])))
     return np.concatenate(parts)
 
 

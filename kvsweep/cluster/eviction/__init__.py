@@ -2,8 +2,8 @@
 
 A policy names the key by which idle entries without resident children are compared, the least first; ``lru`` needs
 none, as the list of idle entries is in order of release and its head never has resident children. Ties go by it.
-A core takes that head itself for ``lru``, asks for the `victim` of all others, and has ``gdsf`` set its priority at each
-release: a call that passes the whole state costs more than ``lru`` does.
+A core takes that head itself for ``lru``, asks for the `victim` of all others, and has ``gdsf`` set its priority at
+each release: a call that passes the whole state costs more than ``lru`` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LRU, FIFO, LFU, GDSF, BELADY = range(5)
 
 
 def victim(s: State, w: int, tier: int) -> int:
-    """Return the entry of prefill worker `w` whose last resident page of `tier` goes next, by any policy but ``lru``."""
+    """Return the entry of prefill worker `w` whose last resident page of `tier` goes next; not for ``lru``."""
     e = s.prefill[w, col.IDLE_LIST + 2 * tier]
     least, best = col.NEVER, -1
     while e >= 0:
