@@ -210,6 +210,20 @@ def test_a_request_that_outwaits_the_rate_window_counts_itself() -> None:
     plain_run(initial_state(trace(requests, page=4), config, fuzz_profile(), policy), policy)
 
 
+@pytest.mark.parametrize("gateway", ["round_robin", "kv_cost"])
+def test_hundreds_of_workers(gateway: str) -> None:
+    rng = random.Random(1)
+    busy = [case for case in (random_trace(rng, 4) for _ in range(40)) if len(case) > 20][:3]
+    for case in busy:
+        many = cluster(
+            {"count": 300, "device_tokens": 160}, {"count": 300, "device_tokens": 160}, page_size=4,
+            gateway={"policy": gateway},
+        )  # fmt: skip
+        few = small_cluster({"device_tokens": 64, "count": 2})
+        for config in (many, few):
+            assert_twins(case, config, fuzz_profile(), [])
+
+
 @pytest.mark.parametrize("first", range(0, QUICK + SOAK, BATCH))
 def test_core_and_twin_are_equal(first: int, policy_file: Path) -> None:
     for seed in range(first, first + BATCH):

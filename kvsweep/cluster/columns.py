@@ -19,14 +19,16 @@ DONE, PAUSED, GROW, STUCK, NONSENSE = range(5)
 
 # Scalars of the run: first what changes (SUSPECT is the request a bad end is about), then constants. ARRIVED counts
 # requests. TURN is the gateway's next worker of each side; GROWTH, INBOUND, TIMES are where these begin in a row of
-# decode workers, SESSIONS (by side), PENDING and ORACLE where these do in `State.lists`.
+# decode workers, SESSIONS, TOUCHED (by side), PENDING and ORACLE where these do in `State.lists`. LEAST_POOL, MOST_POOL
+# [page] are of the workers of a side.
 (
-    NOW, ARRIVED, N_PENDING, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, TURN, TURN_DECODE,
+    NOW, ARRIVED, N_PENDING, N_TOUCHED, N_TOUCHED_DECODE, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, TURN, TURN_DECODE,
     PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARING, RETRIEVAL, FRONT,
     RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, LEAVES, GROWTH, INBOUND, TIMES,
-    CLOSED, SESSIONS, SESSIONS_DECODE, PENDING, ORACLE,
+    LEAST_POOL, LEAST_POOL_DECODE, MOST_POOL, MOST_POOL_DECODE,
+    CLOSED, SESSIONS, SESSIONS_DECODE, TOUCHED, TOUCHED_DECODE, PENDING, ORACLE,
     STEP_FIXED, STEP_PER_TOKEN, STEP_PER_PAIR, STEP_LEAST, PATHS,
-) = range(38)  # fmt: skip
+) = range(46)  # fmt: skip
 """PATHS: (setup [fs], per byte [1e-18 s]) of each path; then DOMAIN: (low, high) of each measured range."""
 DOMAIN = PATHS + 6
 N_RUN = DOMAIN + 14
@@ -85,6 +87,8 @@ NOT_BLOCKED, BY_SLOTS, BY_CAPACITY = range(3)
     BEFORE, HOST_BEFORE, AFTER, HOST_AFTER, PRIORITY, HOST_PRIORITY, DEPTH, OF_WORKER, OF_SEGMENT, N_ENTRY,
 ) = range(22)  # fmt: skip
 
+SLOT_WORKER, SLOT_SEGMENT, SLOT_ENTRY, N_SLOT = range(4)
+"""Columns of the hash table of entries."""
 SEGMENT, ENTRY, SEGMENT_PAGES, N_PLACE = range(4)
 """Columns of a chain."""
 CHUNK_REQUEST, CHUNK_PAGES, CHUNK_IS_LAST, CHUNK_NEXT, N_CHUNK = range(5)

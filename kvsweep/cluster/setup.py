@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import eviction, gateway, retention
@@ -19,8 +20,6 @@ from kvsweep.trace.model import Trace, offsets_of
 LONGEST = 4_000_000
 """Longest trace [s]: a third of what the clock can hold, so that the run may end later."""
 WINDOWS = 1 << 14
-MAX_TABLE = 1 << 29
-"""Most (prefill worker, segment) pairs: 2 GiB of them."""
 _LARGE = 1 << 61
 
 
@@ -33,7 +32,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     except InputError as error:
         raise InputError(f"page_size: {error}") from error
     times = coefficients(profile, config.page_size)
-    _check(trace, config, profile, len(found.length))
+    _check(trace, config, profile)
     _check_range(trace, config, profile, policy)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     request = _requests(trace, config.page_size)
@@ -45,6 +44,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     decode = _decode_workers(config, profile)
     run = _scalars(config, times, policy, int(request[-1, col.ARRIVAL]))
     lists = _lists(trace, config, found, later, run)
+    n_entries = _most_entries(found, n_prefill)
     state = State(
         run=run,
         real=real,
@@ -53,14 +53,17 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
         decode=decode,
         lists=lists,
         chain=_places(found),
-        entry_of=np.full((n_prefill, len(found.length)), -1, dtype=np.int32),
-        entry=np.zeros((_most_entries(found, n_prefill), col.N_ENTRY), dtype=np.int64),
+        entry_of=_slots(n_entries),
+        entry=np.zeros((n_entries, col.N_ENTRY), dtype=np.int64),
         chunk=np.zeros((_most_chunks(trace, config), col.N_CHUNK), dtype=np.int64),
         windows=np.zeros(WINDOWS, dtype=np.int64),
         due=_winner_tree(n_resources, int(request[0, col.ARRIVAL])),
     )
     request[:, col.CHAIN], request[:, col.CHAIN_END] = found.offsets[:-1], found.offsets[1:]
     request[:, col.DRAW : col.DRAW + 4] = np.random.default_rng(config.gateway.seed).integers(0, 2**31, (n, 4))
+    for side, table in enumerate((state.prefill, state.decode)):
+        state.run[col.LEAST_POOL + side] = table[:, col.POOL].min()
+        state.run[col.MOST_POOL + side] = table[:, col.POOL].max()
     state.run[col.LEFT] = n
     state.run[col.LEAVES] = _leaves(n_resources)
     state.run[col.GROWTH] = col.N_DECODE + _most_running(config)
@@ -109,8 +112,10 @@ def _let_wait(request: Ints, later: Turns) -> None:
 def _lists(trace: Trace, config: ClusterConfig, found: Chains, later: Turns, run: Ints) -> Ints:
     """Return the lists of the state, and note in the scalars `run` where each begins."""
     n_sessions = int(trace.session.max(initial=-1)) + 1
-    run[col.SESSIONS_DECODE], run[col.PENDING] = n_sessions, 2 * n_sessions
-    parts = [_none((2 * n_sessions,))]
+    run[col.SESSIONS_DECODE] = n_sessions
+    run[col.TOUCHED], run[col.TOUCHED_DECODE] = 2 * n_sessions, 2 * n_sessions + config.n_prefill
+    run[col.PENDING] = run[col.TOUCHED_DECODE] + config.n_decode
+    parts = [_none((int(run[col.PENDING]),))]
     if len(later.request):
         # In order of arrival they are a heap already; it never holds more, as each that leaves lets one follow at most.
         pending = np.setdiff1d(np.arange(len(trace)), later.request)
@@ -121,6 +126,11 @@ def _lists(trace: Trace, config: ClusterConfig, found: Chains, later: Turns, run
     if config.eviction.policy == "belady":
         parts.append(_oracle(found, int(run[col.ORACLE])))
     return np.concatenate(parts)
+
+
+def _slots(n_entries: int) -> NDArray[np.int32]:
+    """Return the empty hash table for `n_entries`; half of it or more stays free, so that a search is short."""
+    return np.full((1 << (2 * n_entries - 1).bit_length(), col.N_SLOT), -1, dtype=np.int32)
 
 
 def _oracle(found: Chains, begin: int) -> Ints:
@@ -249,7 +259,7 @@ def _picoseconds(seconds: float) -> int:
     return round(seconds * PICO)
 
 
-def _check(trace: Trace, config: ClusterConfig, profile: Profile, n_segments: int) -> None:
+def _check(trace: Trace, config: ClusterConfig, profile: Profile) -> None:
     for role, groups in (("prefill", config.prefill), ("decode", config.decode)):
         for group in groups:
             if group.tp != profile.tp:
@@ -258,11 +268,6 @@ def _check(trace: Trace, config: ClusterConfig, profile: Profile, n_segments: in
                 )
     if float(trace.arrival[-1]) > LONGEST:
         raise InputError(f"the trace lasts {trace.arrival[-1]:.4g} s; allowed: at most {LONGEST} s")
-    if config.n_prefill * n_segments > MAX_TABLE:
-        raise InputError(
-            f"{config.n_prefill} prefill workers and {n_segments} distinct pieces of prompts; allowed: "
-            f"a product of at most {MAX_TABLE}: fewer workers, or a shorter trace"
-        )
 
 
 def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy) -> None:

@@ -42,9 +42,8 @@ def _pools(s: State, w: int) -> int:
     if not _are_closed(s, w):
         return 4
     device = host = idle = host_idle = 0
-    for segment in range(s.entry_of.shape[1]):
-        e = s.entry_of[w, segment]
-        if e < 0:
+    for e in range(s.run[col.N_ENTRIES]):
+        if s.entry[e, col.OF_WORKER] != w:
             continue
         device += s.entry[e, col.DEVICE]
         host += s.entry[e, col.CLAIMED]
@@ -67,11 +66,10 @@ def _pools(s: State, w: int) -> int:
 
 
 def _are_closed(s: State, w: int) -> bool:
-    for segment in range(s.entry_of.shape[1]):
-        e = s.entry_of[w, segment]
-        if e >= 0 and not _is_closed(s, e):
-            return False
-    return True
+    closed = True
+    for e in range(s.run[col.N_ENTRIES]):
+        closed = closed and (s.entry[e, col.OF_WORKER] != w or _is_closed(s, e))
+    return closed
 
 
 def _is_closed(s: State, e: int) -> bool:

@@ -6,7 +6,6 @@ from kvsweep.cluster import columns as col
 from kvsweep.cluster.arrivals import follow, take
 from kvsweep.cluster.clock import due, earliest
 from kvsweep.cluster.gateway import choose, looks_at_caches
-from kvsweep.cluster.gateway.candidates import count
 from kvsweep.cluster.gateway.loads import routed
 from kvsweep.cluster.paper.decode import end_run, reserve_next, start_run
 from kvsweep.cluster.paper.prefill import end_retrieval, end_step, end_write, form_step, join_waiting, start_copies
@@ -70,7 +69,7 @@ def _arrive(s: State) -> None:
     page = s.run[col.PAGE]
     at_prefill = s.request[r, col.PAGES]
     at_decode = -(-(s.request[r, col.PROMPT] + s.request[r, col.OUTPUT]) // page)
-    if count(s, col.PREFILL_SIDE, at_prefill) == 0 or count(s, col.DECODE_SIDE, at_decode) == 0:
+    if at_prefill > s.run[col.MOST_POOL] or at_decode > s.run[col.MOST_POOL_DECODE]:
         s.request[r, col.REJECTED] = 1
         s.run[col.LEFT] -= 1
         if s.request[r, col.FOLLOWER] >= 0:
@@ -98,24 +97,25 @@ def _dispatch(s: State, decide: Decide) -> bool:
 
     A stage may touch further workers, for later stages alone.
     """
-    n_prefill, n_decode = s.prefill.shape[0], s.decode.shape[0]
-    for d in range(n_decode):
-        r = reserve_next(s, d) if s.decode[d, col.DIRTY] == 1 else -1
+    first, first_decode = s.run[col.TOUCHED], s.run[col.TOUCHED_DECODE]
+    for place in range(first_decode, first_decode + s.run[col.N_TOUCHED_DECODE]):
+        r = reserve_next(s, s.lists[place])
         while r >= 0:
             release_chunks(s, r)
-            r = reserve_next(s, d)
-    for w in range(n_prefill):
-        if s.prefill[w, col.DIRTY] == 1:
-            send_next(s, w)
-    for d in range(n_decode):
-        if s.decode[d, col.DIRTY] == 1:
-            s.decode[d, col.DIRTY] = 0
-            plan_inbound(s, d)
-            start_run(s, d)
-    for w in range(n_prefill):
-        if s.prefill[w, col.DIRTY] == 1:
-            s.prefill[w, col.DIRTY] = 0
-            if not form_step(s, w, decide):
-                return False
-            start_copies(s, w)
+            r = reserve_next(s, s.lists[place])
+    for place in range(first, first + s.run[col.N_TOUCHED]):
+        send_next(s, s.lists[place])
+    for place in range(first_decode, first_decode + s.run[col.N_TOUCHED_DECODE]):
+        d = s.lists[place]
+        s.decode[d, col.DIRTY] = 0
+        plan_inbound(s, d)
+        start_run(s, d)
+    s.run[col.N_TOUCHED_DECODE] = 0
+    for place in range(first, first + s.run[col.N_TOUCHED]):
+        w = s.lists[place]
+        s.prefill[w, col.DIRTY] = 0
+        if not form_step(s, w, decide):
+            return False
+        start_copies(s, w)
+    s.run[col.N_TOUCHED] = 0
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.clock import host_pool, occupy
+from kvsweep.cluster.entries import entry_at, new_entry
 from kvsweep.cluster.eviction import GDSF, LRU, victim
 from kvsweep.cluster.eviction.gdsf import set_priority
 from kvsweep.cluster.retention import last_check
@@ -15,14 +16,11 @@ def resolve(s: State, w: int, r: int) -> None:
     parent, depth = -1, 0
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         segment = s.chain[place, col.SEGMENT]
-        e = int(s.entry_of[w, segment])
+        e = entry_at(s, w, segment)
         if e < 0:
-            e = s.run[col.N_ENTRIES]
-            s.run[col.N_ENTRIES] += 1
-            s.entry_of[w, segment] = e
+            e = new_entry(s, w, segment)
             s.entry[e, col.LENGTH] = s.chain[place, col.SEGMENT_PAGES]
             s.entry[e, col.PARENT], s.entry[e, col.DEPTH] = parent, depth
-            s.entry[e, col.OF_WORKER], s.entry[e, col.OF_SEGMENT] = w, segment
         s.chain[place, col.ENTRY] = e
         parent = e
         depth += s.entry[e, col.LENGTH]
@@ -34,7 +32,7 @@ def match(s: State, w: int, r: int) -> tuple[int, int]:
     on_device = True
     matched = following = 0
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
-        e = s.entry_of[w, s.chain[place, col.SEGMENT]]
+        e = entry_at(s, w, s.chain[place, col.SEGMENT])
         if e < 0 or left <= 0:
             break
         length = min(s.entry[e, col.LENGTH], left)
