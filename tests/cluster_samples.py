@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from kvsweep.cluster.config import EVICTIONS, GATEWAYS, SHARINGS, ClusterConfig, parse_config
+from kvsweep.cluster.config import SHARINGS, ClusterConfig, parse_config
+from kvsweep.cluster.eviction import POLICIES as EVICTIONS
+from kvsweep.cluster.gateway import POLICIES as GATEWAYS
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.policies import Context, Policy, load_policies
 from kvsweep.trace.build import Builder

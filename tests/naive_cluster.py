@@ -22,6 +22,7 @@ from naive_cluster_decode import Chunk, DecodeWorker
 from naive_cluster_parts import Page, Router, Tier, leading, picoseconds
 
 from kvsweep.cluster.config import ClusterConfig, PrefillGroup
+from kvsweep.cluster.plugins import EvictionContext, select_plugin
 from kvsweep.cluster.profile import Profile, coefficients
 from kvsweep.policies import load_policies
 from kvsweep.policies.context import SIDES, Context
@@ -94,6 +95,10 @@ class PrefillWorker:
         page, eviction = sim.page_size, sim.config.eviction.policy
         self.device = Tier(group.device_tokens // page, eviction, sim.requests)
         self.host = Tier(group.host_tokens // page, eviction, sim.requests)
+        plugin = select_plugin("eviction", eviction, sim.policy_files)
+        if plugin:
+            self.device.by_file = lambda page: plugin.decide(self.seen(page, self.device, 0.0))
+            self.host.by_file = lambda page: plugin.decide(self.seen(page, self.host, 1.0))
         self.pages: dict[Any, Page] = {}
         self.waiting: deque[Request] = deque()
         self.ready: deque[Request] = deque()
@@ -307,6 +312,20 @@ class PrefillWorker:
         positions = range(places[0] * size, (places[-1] + 1) * size)
         return max(1, self.sim.prefill_time(positions) // len(places))
 
+    def seen(self, page: Page, tier: Tier, number: float) -> EvictionContext:
+        """Return what a policy from a file sees of the segment of `page` (§6)."""
+        size = self.sim.page_size
+        chain = self.chain(self.sim.requests[min(page.segment)])
+        places = [place for place, other in enumerate(chain) if other.segment == page.segment]
+        positions = range(places[0] * size, (places[-1] + 1) * size)
+        resident = sum(chain[place] in tier.resident for place in places)
+        return EvictionContext(
+            tier=number, segment_pages=len(places), resident_pages=resident, position_pages=places[0],
+            uses=page.admissions, released_seconds=page.released[0] * 1e-12,
+            born_seconds=tier.began[page.segment] * 1e-12, compute_seconds=self.sim.prefill_time(positions) * 1e-12,
+            page_size=size, seconds=self.sim.now * 1e-12,
+        )  # fmt: skip
+
     # -- handoff (§8)
 
     def send_chunks(self, request: Request) -> None:
@@ -333,6 +352,7 @@ class Cluster:
 
     def __init__(self, trace: Trace, config: ClusterConfig, profile: Profile, policy_files: Sequence[Path]) -> None:
         self.config, self.profile, self.page_size = config, profile, config.page_size
+        self.policy_files = policy_files
         self.policy = load_policies(policy_files)[config.retrieval.policy]
         figures = coefficients(profile, config.page_size)
         self.prefill_fs, self.paths = figures.prefill.tolist(), figures.paths.tolist()
@@ -352,7 +372,8 @@ class Cluster:
         self.segments = {name: frozenset(found) for name, found in owners.items()}
         self.prefill = [PrefillWorker(self, w, group) for w, group in enumerate(config.prefill_workers())]
         self.decode = [DecodeWorker(self, d, group) for d, group in enumerate(config.decode_workers())]
-        self.gateways = Router(config.gateway, self.prefill), Router(config.gateway, self.decode)
+        router = select_plugin("gateway", config.gateway.policy, policy_files)
+        self.gateways = Router(config.gateway, self.prefill, router), Router(config.gateway, self.decode, router)
         rng = np.random.default_rng(config.gateway.seed)
         self.draws = rng.integers(0, 2**31, (len(trace), 4)).tolist()
         self.tiers = [tier for worker in self.prefill for tier in (worker.device, worker.host)]

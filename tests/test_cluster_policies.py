@@ -10,7 +10,8 @@ import xarray as xr
 from cluster_samples import cluster, pages, profile, trace
 
 import kvsweep
-from kvsweep.cluster.config import EVICTIONS, ClusterConfig
+from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.eviction import POLICIES as EVICTIONS
 from kvsweep.trace.model import Trace
 
 

@@ -22,13 +22,13 @@ DONE, PAUSED, GROW, STUCK, NONSENSE = range(5)
 # decode workers, SESSIONS, TOUCHED (by side), PENDING and ORACLE where these do in `State.lists`. LEAST_POOL, MOST_POOL
 # [page] are of the workers of a side.
 (
-    NOW, ARRIVED, N_PENDING, N_TOUCHED, N_TOUCHED_DECODE, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, TURN, TURN_DECODE,
+    NOW, ARRIVED, N_PENDING, N_TOUCHED, N_TOUCHED_DECODE, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, FAULT, TURN, TURN_DECODE,
     PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARING, RETRIEVAL, FRONT,
     RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, LEAVES, GROWTH, INBOUND, TIMES,
     LEAST_POOL, LEAST_POOL_DECODE, MOST_POOL, MOST_POOL_DECODE,
     CLOSED, SESSIONS, SESSIONS_DECODE, TOUCHED, TOUCHED_DECODE, PENDING, ORACLE,
     STEP_FIXED, STEP_PER_TOKEN, STEP_PER_PAIR, STEP_LEAST, PATHS,
-) = range(46)  # fmt: skip
+) = range(47)  # fmt: skip
 """PATHS: (setup [fs], per byte [1e-18 s]) of each path; then DOMAIN: (low, high) of each measured range."""
 DOMAIN = PATHS + 6
 N_RUN = DOMAIN + 14
@@ -37,6 +37,10 @@ N_RUN = DOMAIN + 14
     TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, N_REAL,
 ) = range(12)  # fmt: skip
 """Real numbers; after them, for each pool: pages held, and the sum of (change x time of change) [page s]."""
+FAULT_GATEWAY, FAULT_EVICTION = 1, 2
+"""What FAULT says: a policy that answered NaN; 0 is none, or the retrieval policy."""
+FROM_FILE = 1 << 8
+"""Code of a gateway or eviction policy that is not built in."""
 RETRIEVE_ALL, RETRIEVE_NONE, RETRIEVE_ASK = range(3)
 SHARE_NONE, SHARE_EQUALLY, SHARE_FIFO = range(3)
 

@@ -26,10 +26,6 @@ Seconds = Annotated[float, Range("s", 1e-6, 1e6)]
 Ratio = Annotated[float, Range("1", 0.0, 1.0)]
 Factor = Annotated[float, Range("1", 0.0, 1e6)]
 
-GatewayId = Literal[
-    "round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware", "kv_cost"
-]  # fmt: skip
-EvictionId = Literal["lru", "fifo", "lfu", "gdsf", "belady"]
 RetentionId = Literal["none", "idle_ttl"]
 WriteId = Literal["write_through", "none"]
 SharingId = Literal["none", "processor_sharing", "fifo"]
@@ -63,12 +59,12 @@ class DecodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """How requests are given to workers.
+    """How requests are given to workers: a built-in id or that of a policy file.
 
     The balance and match figures belong to ``cache_aware``, those after them to ``kv_cost``.
     """
 
-    policy: GatewayId = "round_robin"
+    policy: str = "round_robin"
     seed: Annotated[int, Range("1", 0, 2**31 - 1)] = 0
     balance_requests: Annotated[int, Range("requests", 0, 1e6)] = 32
     balance_ratio: Annotated[float, Range("1", 1.0, 1e3)] = 1.5
@@ -82,9 +78,9 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """Which idle page goes when room is needed."""
+    """Which idle page goes when room is needed: a built-in id or that of a policy file."""
 
-    policy: EvictionId = "lru"
+    policy: str = "lru"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,9 +247,5 @@ def _check(config: ClusterConfig, where: str) -> None:
             raise InputError(f"{where}: device_tokens: {tokens}; allowed: at least page_size, {size}")
 
 
-GATEWAYS: tuple[str, ...] = get_args(GatewayId)
-"""Gateway policies; the place of an id is its code in the core."""
-EVICTIONS: tuple[str, ...] = get_args(EvictionId)
-"""Eviction policies; the place of an id is its code in the core."""
 SHARINGS: tuple[str, ...] = get_args(SharingId)
 """How chunks share the way into a decode worker; the place of an id is its code in the core."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import yaml
 
-from kvsweep.cluster.config import EVICTIONS, GATEWAYS
+from kvsweep.cluster.eviction import POLICIES as EVICTIONS
+from kvsweep.cluster.gateway import POLICIES as GATEWAYS
 from kvsweep.cluster.profile import Profile, profile_mapping
 from kvsweep.errors import unknown_name
 
@@ -53,7 +54,7 @@ workload:
                                # says, else think_seconds, else as long as the recorded arrivals are apart
 
 gateway:
-  # {gateways}
+  # {gateways}, or a policy file's
   policy: round_robin
   seed: 0                      # of random, power_of_two and the ties of kv_cost
   balance_requests: 32         # cache_aware: loads are out of balance if they differ by more requests than this
@@ -66,7 +67,8 @@ gateway:
   active_weight: 0.0           # ... weight of a request in progress [pages]
 
 eviction:
-  policy: lru                  # {evictions}: which idle page goes when room is needed
+  policy: lru                  # which idle page goes when room is needed: one of
+                               # {evictions}, or a policy file's
 
 retention:
   policy: none                 # none | idle_ttl: drop what was idle for `seconds`, at checks every `check_seconds`

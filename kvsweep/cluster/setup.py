@@ -164,9 +164,9 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
     values = {
         col.PAGE: config.page_size,
         col.WINDOW: _picoseconds(config.window_seconds),
-        col.GATEWAY: gateway.POLICIES.index(config.gateway.policy),
+        col.GATEWAY: _code(gateway.POLICIES, config.gateway.policy),
         col.BALANCE_REQUESTS: config.gateway.balance_requests,
-        col.EVICTION: eviction.POLICIES.index(config.eviction.policy),
+        col.EVICTION: _code(eviction.POLICIES, config.eviction.policy),
         col.RETENTION: retention.POLICIES.index(config.retention.policy),
         col.TTL: _picoseconds(config.retention.seconds),
         col.CHECK: _picoseconds(config.retention.check_seconds),
@@ -185,6 +185,10 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
     scalars[col.PATHS : col.DOMAIN] = times.paths.ravel()
     scalars[col.DOMAIN :] = times.domain.ravel()
     return scalars
+
+
+def _code(built_in: tuple[str, ...], name: str) -> int:
+    return built_in.index(name) if name in built_in else col.FROM_FILE
 
 
 def _retrieval_code(policy: Policy) -> int:
@@ -277,7 +281,8 @@ def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: 
     payload = (longest // config.page_size + 1) * times.page_bytes
     # A step has no more than a budget; some policies look at the time of a whole prompt in one.
     tokens = max(longest, config.page_size, *(group.chunk_tokens for group in config.prefill))
-    whole = _retrieval_code(policy) == col.RETRIEVE_ASK or config.eviction.policy == "gdsf"
+    by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady")
+    whole = _retrieval_code(policy) == col.RETRIEVE_ASK or by_cost
     reach = tokens if whole else max(g.chunk_tokens for g in config.prefill)
     pairs = 2 * (tokens + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
     context = max(group.max_running for group in config.decode) * longest

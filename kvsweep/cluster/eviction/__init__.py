@@ -9,8 +9,10 @@ each release: a call that passes the whole state costs more than ``lru`` does.
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.eviction.belady import key as belady_key
 from kvsweep.cluster.eviction.fifo import key as fifo_key
+from kvsweep.cluster.eviction.from_file import victim as by_file
 from kvsweep.cluster.eviction.gdsf import grow_older
 from kvsweep.cluster.eviction.gdsf import key as gdsf_key
 from kvsweep.cluster.eviction.lfu import key as lfu_key
@@ -21,8 +23,10 @@ POLICIES = ("lru", "fifo", "lfu", "gdsf", "belady")
 LRU, FIFO, LFU, GDSF, BELADY = range(5)
 
 
-def victim(s: State, w: int, tier: int) -> int:
+def victim(s: State, w: int, tier: int, ask: Asked) -> int:
     """Return the entry of prefill worker `w` whose last resident page of `tier` goes next; not for ``lru``."""
+    if s.run[col.EVICTION] == col.FROM_FILE:
+        return by_file(s, w, tier, ask)
     e = s.prefill[w, col.IDLE_LIST + 2 * tier]
     least, best = col.NEVER, -1
     while e >= 0:

@@ -7,7 +7,9 @@ at least one. It may keep a turn (`State.turn`) and a worker for each session (`
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.gateway.cache_aware import choose as cache_aware
+from kvsweep.cluster.gateway.from_file import choose as from_file
 from kvsweep.cluster.gateway.kv_cost import choose as kv_cost
 from kvsweep.cluster.gateway.least_loaded import choose as least_loaded
 from kvsweep.cluster.gateway.power_of_two import choose as power_of_two
@@ -25,7 +27,7 @@ def looks_at_caches(s: State) -> bool:
     return bool(s.run[col.GATEWAY] >= 5)
 
 
-def choose(s: State, side: int, r: int, room: int) -> int:
+def choose(s: State, side: int, r: int, room: int, ask: Asked) -> int:
     """Return the worker of `side` for request `r`, which needs `room` pages."""
     policy = s.run[col.GATEWAY]
     if policy == 0:
@@ -40,4 +42,6 @@ def choose(s: State, side: int, r: int, room: int) -> int:
         return session_affinity(s, side, r, room)
     if policy == 5:
         return cache_aware(s, side, r, room)
-    return kv_cost(s, side, r, room)
+    if policy == 6:
+        return kv_cost(s, side, r, room)
+    return from_file(s, side, r, room, ask)

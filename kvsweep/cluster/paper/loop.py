@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.arrivals import follow, take
+from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.clock import due, earliest
 from kvsweep.cluster.gateway import choose, looks_at_caches
 from kvsweep.cluster.gateway.loads import routed
@@ -11,11 +12,11 @@ from kvsweep.cluster.paper.decode import end_run, reserve_next, start_run
 from kvsweep.cluster.paper.prefill import end_retrieval, end_step, end_write, form_step, join_waiting, start_copies
 from kvsweep.cluster.paper.tiers import expire, match, resolve
 from kvsweep.cluster.paper.transfer import end_chunk, plan_inbound, release_chunks, send_next
-from kvsweep.cluster.retrieval import Decide, note_arrival
+from kvsweep.cluster.retrieval import note_arrival
 from kvsweep.cluster.state import State
 
 
-def advance(s: State, instants: int, decide: Decide) -> int:
+def advance(s: State, instants: int, ask: Asked) -> int:
     """Run for up to `instants` instants; return DONE, or why it went no further.
 
     PAUSED and GROW (more windows are needed) can go on; STUCK and NONSENSE (a policy) cannot, and ``run[SUSPECT]`` is a
@@ -29,8 +30,8 @@ def advance(s: State, instants: int, decide: Decide) -> int:
             return col.GROW
         s.run[col.NOW] = now
         while due(s, earliest(s)) == now:
-            _handle(s, earliest(s))
-        if not _dispatch(s, decide):
+            _handle(s, earliest(s), ask)
+        if not _dispatch(s, ask) or s.run[col.FAULT] != 0:
             return col.NONSENSE
     return col.PAUSED
 
@@ -47,7 +48,7 @@ def _end(s: State) -> int:
     return col.STUCK
 
 
-def _handle(s: State, resource: int) -> None:
+def _handle(s: State, resource: int, ask: Asked) -> None:
     """Change the state by the event that is due at `resource`."""
     n_prefill, n_decode = s.prefill.shape[0], s.decode.shape[0]
     if resource < n_decode:
@@ -59,12 +60,12 @@ def _handle(s: State, resource: int) -> None:
     elif resource < 2 * (n_decode + n_prefill):
         end_write(s, resource - 2 * n_decode - n_prefill)
     elif resource < 2 * n_decode + 3 * n_prefill:
-        end_step(s, resource - 2 * (n_decode + n_prefill))
+        end_step(s, resource - 2 * (n_decode + n_prefill), ask)
     else:
-        _arrive(s)
+        _arrive(s, ask)
 
 
-def _arrive(s: State) -> None:
+def _arrive(s: State, ask: Asked) -> None:
     r = take(s)
     page = s.run[col.PAGE]
     at_prefill = s.request[r, col.PAGES]
@@ -78,8 +79,8 @@ def _arrive(s: State) -> None:
     s.request[r, col.REJECTED] = 0
     if looks_at_caches(s):
         _match_everywhere(s, r)
-    w = choose(s, col.PREFILL_SIDE, r, at_prefill)
-    d = choose(s, col.DECODE_SIDE, r, at_decode)
+    w = choose(s, col.PREFILL_SIDE, r, at_prefill, ask)
+    d = choose(s, col.DECODE_SIDE, r, at_decode, ask)
     routed(s, r, w, d)
     note_arrival(s, w, r)
     resolve(s, w, r)
@@ -92,7 +93,7 @@ def _match_everywhere(s: State, r: int) -> None:
         s.prefill[w, col.ON_DEVICE], s.prefill[w, col.ON_HOST] = match(s, w, r)
 
 
-def _dispatch(s: State, decide: Decide) -> bool:
+def _dispatch(s: State, ask: Asked) -> bool:
     """Start what is eligible at the workers that were touched, stage by stage; False where a policy failed.
 
     A stage may touch further workers, for later stages alone.
@@ -114,7 +115,7 @@ def _dispatch(s: State, decide: Decide) -> bool:
     for place in range(first, first + s.run[col.N_TOUCHED]):
         w = s.lists[place]
         s.prefill[w, col.DIRTY] = 0
-        if not form_step(s, w, decide):
+        if not form_step(s, w, ask):
             return False
         start_copies(s, w)
     s.run[col.N_TOUCHED] = 0

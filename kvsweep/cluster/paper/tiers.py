@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.clock import host_pool, occupy
 from kvsweep.cluster.entries import entry_at, new_entry
 from kvsweep.cluster.eviction import GDSF, LRU, victim
@@ -114,11 +115,11 @@ def expire(s: State, w: int) -> None:
             _drop(s, w, tier, e, pages, -(-(s.entry[e, col.RELEASED] + ttl) // check) * check)
 
 
-def make_room(s: State, w: int, tier: int, pages: int) -> None:
+def make_room(s: State, w: int, tier: int, pages: int, ask: Asked) -> None:
     """Evict idle pages of `tier` until `pages` are free; there must be enough of them."""
     while s.prefill[w, col.FREE + tier] < pages:
         is_lru = s.run[col.EVICTION] == LRU
-        e = s.prefill[w, col.IDLE_LIST + 2 * tier] if is_lru else victim(s, w, tier)
+        e = s.prefill[w, col.IDLE_LIST + 2 * tier] if is_lru else victim(s, w, tier, ask)
         gone = min(pages - s.prefill[w, col.FREE + tier], s.entry[e, col.DEVICE + tier])
         s.prefill[w, col.EVICTED + tier] += gone
         _drop(s, w, tier, e, gone, s.run[col.NOW])
@@ -137,7 +138,7 @@ def show(s: State, w: int, r: int, upto: int) -> int:
     return int(added)
 
 
-def claim_host(s: State, w: int, r: int) -> int:
+def claim_host(s: State, w: int, r: int, ask: Asked) -> int:
     """Reserve host pages for the write-back of request `r`; return how many there are to copy.
 
     Sets WRITE_BEGIN and WRITE_END [page of the chain].
@@ -157,7 +158,7 @@ def claim_host(s: State, w: int, r: int) -> int:
     pages = min(end - begin, s.prefill[w, col.HOST_FREE] + s.prefill[w, col.HOST_IDLE])
     if pages <= 0:
         return 0
-    make_room(s, w, col.HOST_TIER, pages)
+    make_room(s, w, col.HOST_TIER, pages, ask)
     s.prefill[w, col.HOST_FREE] -= pages
     occupy(s, host_pool(w), pages, s.run[col.NOW])
     s.request[r, col.WRITE_BEGIN] = begin
