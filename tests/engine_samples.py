@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -69,7 +70,8 @@ def random_groups(rng: random.Random, page: int, chunk: int) -> list[Group]:
             host_tokens=page * rng.choice((0, 4, device, 2 * device, 60)), chunk_tokens=chunk,
             max_prefill_tokens=rng.choice((page, chunk, 3 * page + 1, 10 * chunk, 10 * chunk)),
             max_running=rng.choice((1, 2, 3, 6, 40)),
-            reserved_decode_tokens=rng.choice((0, 1, page, 3 * page)), graph_buckets=rng.choice(((1, 2, 4), (2,), (4, 8))),
+            reserved_decode_tokens=rng.choice((0, 1, page, 3 * page)),
+            graph_buckets=rng.choice(((1, 2, 4), (2,), (4, 8))),
         )  # fmt: skip
 
     if rng.random() < 0.4:
@@ -99,16 +101,20 @@ def random_rules(rng: random.Random, page: int, chunk: int) -> Rules:
     )  # fmt: skip
     rules.threshold = 2 if rules.write == "write_through_selective" else rng.choice((1, 1, 1, 2))
     if rules.write in ("write_through", "write_through_selective") and rng.random() < 0.5:
-        slower = rng.choice((1, 5, 40))
-        rules.l3 = L3(
-            pool_tokens=page * rng.choice((5, 12, 40, 1000)),
-            stop=rng.choice(("best_effort", "wait_complete", "timeout")),
-            prefetch_threshold=rng.choice((1, 1, 2 * page, 4 * page)),
-            timeout_base=rng.choice((0, 10**9, 5 * 10**9)), timeout_per_1024=rng.choice((0, 10**10, 10**12)),
-            query=rng.choice((10**9, 123_456_789)), read=(slower * 10**11, 3 * 10**10 * slower),
-            write=(10**11, 2 * 10**10 * slower),
-        )  # fmt: skip
+        rules.l3 = random_l3(rng, page)
     return rules
+
+
+def random_l3(rng: random.Random, page: int) -> L3:
+    slower = rng.choice((1, 20, 500))
+    return L3(
+        pool_tokens=page * rng.choice((5, 12, 40, 1000, 1000)),
+        stop=rng.choice(("best_effort", "wait_complete", "timeout")),
+        prefetch_threshold=rng.choice((1, 1, 2 * page, 4 * page)),
+        timeout_base=rng.choice((0, 10**9, 5 * 10**9)), timeout_per_1024=rng.choice((0, 10**10, 10**12)),
+        query=rng.choice((10**6, 10**9, 123_456_789)), read=(slower * 10**9, 10**9 * slower),
+        write=(slower * 10**9, 5 * 10**8 * slower),
+    )  # fmt: skip
 
 
 def random_profile(rng: random.Random) -> Profile:
@@ -129,8 +135,92 @@ def random_profile(rng: random.Random) -> Profile:
     return parse_profile(values, "fuzzed")
 
 
+def churned(rng: random.Random, page: int, case: tuple[Trace, Rules]) -> tuple[Trace, Rules]:
+    """Few long prompts in turn, at leisure, over a device that holds one or two: what comes again is further down."""
+    rules = case[1]
+    names = [list(range(100 * f, 100 * f + rng.randint(5, 9))) for f in range(rng.randint(2, 5))]
+    shared = rng.randint(0, 3)
+    time, requests = 0.0, []
+    for _ in range(rng.randint(6, 24)):
+        family = rng.choice(names)
+        ids = [k if k < shared else family[k] + 1000 for k in range(rng.randint(len(family) - 2, len(family)))]
+        requests.append((time, page * len(ids) + rng.randint(0, page), rng.choice((1, 2, 5)), ids))
+        time += rng.choice((0.0, 0.02, 0.1, 0.5))
+    for group in rules.groups:
+        if group.role != "decode":
+            group.device_tokens = page * rng.choice((12, 12, 16, 20))
+            group.host_tokens = page * rng.choice((16, 24, 40, 80))
+            group.max_prefill_tokens = 100 * page
+    rules.ttl, rules.load_back_threshold = None, 1
+    return trace(requests, page=page), rules
+
+
+def with_l3(rng: random.Random, page: int, case: tuple[Trace, Rules]) -> tuple[Trace, Rules]:
+    """The same over a host that is hardly larger, often of two workers, each of which finds what the other wrote."""
+    found, rules = churned(rng, page, case)
+    first = next(group for group in rules.groups if group.role != "decode")
+    first.host_tokens = first.device_tokens + page * rng.choice((2, 4, 8, 20))
+    copies = [dataclasses.replace(first) for _ in range(rng.choice((1, 2, 2)))]
+    rules.groups = copies + [group for group in rules.groups if group.role == "decode"]
+    rules.gateway = rng.choice(("round_robin", "random", "power_of_two"))
+    rules.write, rules.threshold, rules.l3 = "write_through", 1, random_l3(rng, page)
+    return found, rules
+
+
+def pressed(rng: random.Random, page: int, case: tuple[Trace, Rules]) -> tuple[Trace, Rules]:
+    """Short prompts and long answers in little room: retraction."""
+    rules = case[1]
+    requests, time = [], 0.0
+    for _ in range(rng.randint(4, 20)):
+        ids = list(range(rng.randint(0, 3)))
+        requests.append((time, max(1, page * len(ids) + rng.randint(0, page)), rng.randint(page, 9 * page), ids))
+        time += rng.choice((0.0, 0.0, 0.001, 0.01))
+    for group in rules.groups:
+        group.max_running, group.reserved_decode_tokens = rng.choice((3, 6, 40)), rng.choice((0, 1, page))
+        if group.role != "prefill":
+            group.device_tokens = page * rng.randint(14, 22)
+    return trace(requests, page=page), rules
+
+
+def lengthy(rng: random.Random, case: tuple[Trace, Rules]) -> tuple[int, Trace, Rules]:
+    """Prompts of hundreds of small pages, so that L3 works in several batches."""
+    page, rules = rng.choice((1, 2)), case[1]
+    families = [list(range(1000 * f, 1000 * f + 420)) for f in range(rng.randint(1, 3))]
+    requests, time = [], 0.0
+    for _ in range(rng.randint(3, 12)):
+        ids = rng.choice(families)[: rng.choice((120, 128, 129, 250, 256, 300, 400))]
+        requests.append((time, page * len(ids) + rng.randint(0, page), rng.choice((1, 2, 5)), ids))
+        time += rng.choice((0.0, 0.02, 0.5, 3.0))
+    rules.page_size = page
+    for group in rules.groups:
+        group.device_tokens, group.host_tokens = (
+            page * rng.choice((450, 600, 900)),
+            page * rng.choice((700, 1200, 2000)),
+        )
+        group.chunk_tokens, group.max_prefill_tokens = page * rng.choice((64, 100, 512)), 10_000
+    rules.ttl, rules.load_back_threshold, rules.tree_tokens = None, 1, 500 * page
+    if rng.random() < 0.7:
+        rules.write, rules.threshold, rules.l3 = "write_through", 1, random_l3(rng, page)
+        rules.l3.stop = rng.choice(("best_effort", "wait_complete", "wait_complete", "timeout"))
+        rules.l3.pool_tokens, rules.l3.prefetch_threshold = page * rng.choice((300, 500, 2000)), 1
+        first = rules.groups[0]
+        rules.groups = [first, dataclasses.replace(first), *(g for g in rules.groups if g.role == "decode")]
+        rules.gateway = rng.choice(("round_robin", "random", "power_of_two"))
+    return page, trace(requests, page=page), rules
+
+
 def random_case(seed: int) -> tuple[Trace, Rules, Profile]:
     rng = random.Random(seed)
     page = rng.randint(1, 8)
     chunk = page * rng.choice((1, 2, 4, 16))
-    return random_trace(rng, page, chunk), random_rules(rng, page, chunk), random_profile(rng)
+    case = random_trace(rng, page, chunk), random_rules(rng, page, chunk)
+    mood = rng.random()
+    if mood < 0.2:
+        case = churned(rng, page, case)
+    elif mood < 0.4:
+        case = with_l3(rng, page, case)
+    elif mood < 0.6:
+        case = pressed(rng, page, case)
+    elif mood < 0.66:
+        _, *case = lengthy(rng, case)
+    return *case, random_profile(rng)

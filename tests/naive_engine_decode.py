@@ -68,9 +68,7 @@ class DecodeWorker:
         return self.held_pages, 0
 
     def allocatable(self) -> int:
-        promised = self.group.reserved_decode_tokens * (
-            len(self.members) + len(self.transferring) + len(self.waiting)
-        )
+        promised = self.group.reserved_decode_tokens * (len(self.members) + len(self.transferring) + len(self.waiting))
         longest = max((min(r.output, CLIP) + r.prompt for r in self.members), default=0)
         stored = sum(r.prompt + r.generated for r in self.members)
         return self.free * self.sim.page_size - max(promised, longest - stored if self.members else 0)

@@ -141,26 +141,26 @@ class ColocatedWorker(TreeWorker):
         return batch
 
     def step_ended(self, step: Any) -> bool:
-        now, leaving = self.sim.now, []
+        stale = [request for request in self.members if request.through]
         if isinstance(step, Batch):
-            for request, _ in step.members:
-                self.tree.insert(request, request.position // self.sim.page_size, request.complete)
-            for request, _ in step.members:
-                if request.complete:
-                    request.at.setdefault("prefill_end", now)
-                    request.deliver(now)
-                    self.members.append(request)
+            self.prefilled(step)
         elif step is not None:
-            leaving = [request for request in self.members if request in step]
+            assert stale == step
             for request in self.members:
                 if not request.through:
-                    request.deliver(now)
-        if not self.rules.overlap:
-            leaving = [request for request in self.members if request.through]
+                    request.deliver(self.sim.now)
         for request in self.members:
             if request.through:
                 self.finish(request)
-        return self.leave(leaving)
+        return self.leave(stale if self.rules.overlap else [r for r in self.members if r.through])
+
+    def prefilled(self, step: Batch) -> None:
+        for request, _ in step.members:
+            self.tree.insert(request, request.position // self.sim.page_size, request.complete)
+        for request in [request for request, _ in step.members if request.complete]:
+            request.at.setdefault("prefill_end", self.sim.now)
+            request.deliver(self.sim.now)
+            self.members.append(request)
 
     def finish(self, request: Any) -> None:
         if not request.counted_out:

@@ -366,4 +366,7 @@ class PageSet:
 
 def common(one: Sequence[Name], other: Sequence[Name]) -> int:
     """Return how many pages `one` and `other` begin with alike."""
-    return next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other)))
+    n = 0
+    while n < min(len(one), len(other)) and one[n] == other[n]:
+        n += 1
+    return n

@@ -107,8 +107,9 @@ class TreeWorker:
         """Return when an idle worker looks again at the prefetches that requests wait for (§9)."""
         if self.busy or self.sim.l3 is None or self.rules.l3.stop != "timeout":
             return None
-        waiting = [r.prefetch for r in self.waiting if r.prefetch is not None and not r.prefetch.may_close(self.sim.now)]
-        return min((prefetch.deadline() for prefetch in waiting), default=None)
+        waiting = [request.prefetch for request in self.waiting if request.prefetch is not None]
+        open_ones = [prefetch for prefetch in waiting if not prefetch.may_close(self.sim.now)]
+        return min((prefetch.deadline() for prefetch in open_ones), default=None)
 
     def timer_due(self, now: int) -> bool:
         """Return whether its timer goes off now; what it waits for may be closed from now on, so before the clock."""
@@ -134,7 +135,7 @@ class TreeWorker:
             return None
         self.poll_acks()
         batch = Batch()
-        self.budget = Budget(self)
+        self.budget, self.slots = Budget(self), self.free_slots()
         self.ended = self.fill(batch)
         if not batch.members:
             assert batch.loaded == 0 and self.stall == 0
@@ -149,33 +150,38 @@ class TreeWorker:
 
     def fill(self, batch: Batch) -> str:
         """Choose who takes part; return what ended the round."""
-        budget, slots = self.budget, self.free_slots()
         if self.partial is not None:
+            taken = self.partial_takes()
+            if taken <= 0:
+                return "capacity"
             request = self.partial
-            most = min(budget.chunk, math.floor(budget.total()))
-            taken = len(request.todo)
-            if taken > most:
-                taken = most // self.sim.page_size * self.sim.page_size
-                if taken <= 0:
-                    return "capacity"
             self.take(batch, request, taken)
             if not request.todo:
                 self.partial = None
         if self.rules.schedule == "lpm" and len(self.waiting) <= 128:
             self.waiting = self.by_longest_prefix()
         for request in list(self.waiting):
-            if budget.input <= 0 or budget.chunk <= 0 or budget.total() <= 0:
+            if self.budget.spent():
                 return "other"
-            if len(batch.members) >= slots:
+            if len(batch.members) >= self.slots:
                 return "slots"
-            if request.prefetch is not None:
-                if not request.prefetch.may_close(self.sim.now):
-                    continue
-                request.prefetch.close()
-            stopped = self.admit(batch, request)
-            if stopped:
+            if self.prefetch_done(request) and (stopped := self.admit(batch, request)):
                 return stopped
         return "other"
+
+    def prefetch_done(self, request: Any) -> bool:
+        """Close the prefetch of `request`, if it has one and it may be."""
+        if request.prefetch is None:
+            return True
+        if not request.prefetch.may_close(self.sim.now):
+            return False
+        request.prefetch.close()
+        return True
+
+    def partial_takes(self) -> int:
+        most = min(self.budget.chunk, math.floor(self.budget.total()))
+        left, page = len(self.partial.todo), self.sim.page_size
+        return left if left <= most else most // page * page
 
     def take(self, batch: Batch, request: Any, n: int) -> None:
         assert 0 < n <= len(request.todo)
@@ -196,7 +202,6 @@ class TreeWorker:
         if h * size < self.rules.load_back_threshold:
             h = 0
         g = self.choose_retrieval(request, d, h)
-        front = self.sim.policy.recomputes == "front" and g < h
         extend = request.tokens - d * size
         if extend + self.clip(request) >= budget.total():
             return "capacity"
@@ -207,33 +212,18 @@ class TreeWorker:
         try:
             if extend + self.clip(request) >= budget.total():
                 return "capacity"
-            if g > 0:
-                if tree.free < g:
-                    self.evict(g * size)
-                if tree.free < g:
-                    g = 0
-            first = d + h - g if front else d
-            if g > 0:
-                extend -= g * size
-                batch.loaded += g
-                if front:
-                    tree.take(request, g)
-                    batch.locks.append(tree.host_lock([n for n in tree.nodes() if host_lock in n.host_locks]))
-                else:
-                    deepest = tree.load_back(on_host, g)
-                    self.load_locks.append(tree.lock(deepest))
-            if self.ceil(extend) >= budget.input and batch.members:
+            if tree.free < g:
+                self.evict(g * size)
+            if tree.free < g:
+                g = 0
+            if self.ceil(extend - g * size) >= budget.input and batch.members:
                 assert g == 0
                 return "other"
-            taken = extend if self.ceil(extend) <= budget.chunk else budget.chunk // size * size
-            assert taken > 0
             self.waiting.remove(request)
-            request.lock, request.shared = tree.lock(deepest), d if front else d + g
-            there = {*range(d * size), *range(first * size, (first + g) * size)}
-            request.todo = [position for position in range(request.tokens) if position not in there]
-            assert len(request.todo) == extend
-            request.admitted(d, range(first, first + g), self.sim.now, size)
-            self.take(batch, request, taken)
+            self.bring(batch, request, (d, h, g), deepest, host_lock)
+            left = len(request.todo)
+            assert left == extend - g * size
+            self.take(batch, request, left if self.ceil(left) <= budget.chunk else budget.chunk // size * size)
             if request.todo:
                 assert self.partial is None
                 self.partial = request
@@ -241,6 +231,24 @@ class TreeWorker:
         finally:
             tree.unlock(lock)
             tree.unlock(host_lock)
+
+    def bring(self, batch: Batch, request: Any, split: tuple[int, int, int], deepest: Any, host_lock: Lock) -> None:
+        """Load `g` of the `h` host pages that follow `d` device pages, and begin the request after them (§4, 5.7)."""
+        (d, h, g), tree, size = split, self.tree, self.sim.page_size
+        front = self.sim.policy.recomputes == "front" and g < h
+        passed = [node for node in tree.nodes() if host_lock in node.host_locks]
+        if front and g > 0:
+            tree.take(request, g)
+            batch.locks.append(tree.host_lock(passed))
+        elif g > 0:
+            deepest = tree.load_back(sorted(passed, key=lambda node: len(node.ancestors())), g)
+            self.load_locks.append(tree.lock(deepest))
+        first = d + h - g if front else d
+        there = {*range(d * size), *range(first * size, (first + g) * size)}
+        request.lock, request.shared = tree.lock(deepest), d if front else d + g
+        request.todo = [position for position in range(request.tokens) if position not in there]
+        request.admitted(d, range(first, first + g), self.sim.now, size)
+        batch.loaded += g
 
     def ceil(self, tokens: int) -> int:
         return self.sim.pages(tokens) * self.sim.page_size
@@ -334,6 +342,9 @@ class Budget:
         self.worker = worker
         self.input, self.chunk = worker.group.max_prefill_tokens, worker.group.chunk_tokens
         self.off = worker.promised()
+
+    def spent(self) -> bool:
+        return self.input <= 0 or self.chunk <= 0 or self.total() <= 0
 
     def total(self) -> float:
         tree = self.worker.tree
