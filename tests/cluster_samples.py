@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from kvsweep.cluster.config import ClusterConfig, parse_config
+from kvsweep.cluster.config import EVICTIONS, GATEWAYS, SHARINGS, ClusterConfig, parse_config
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.policies import Context, Policy, load_policies
 from kvsweep.trace.build import Builder
@@ -104,9 +104,8 @@ def traces(draw: st.DrawFn) -> Trace:
 def clusters(draw: st.DrawFn) -> ClusterConfig:
     """Return a small cluster of tight pools with any policies."""
     pick = {
-        "gateway": {"policy": st.sampled_from(
-            ("round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware"))},
-        "eviction": {"policy": st.sampled_from(("lru", "fifo", "lfu"))},
+        "gateway": {"policy": st.sampled_from(GATEWAYS)},
+        "eviction": {"policy": st.sampled_from(EVICTIONS)},
         "retention": {"policy": st.sampled_from(("none", "none", "idle_ttl")), "seconds": st.sampled_from((0.02, 0.5)),
                       "check_seconds": st.sampled_from((0.003, 0.1))},
         "retrieval": {"policy": st.sampled_from(
@@ -128,7 +127,7 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
     return parse_config(
         {
             "fidelity": "paper", "page_size": 4, "workers": prefill + decode, "slo": {"ttft_seconds": 0.01},
-            "handoff_sharing": draw(st.sampled_from(("processor_sharing", "none"))), **policies,
+            "handoff_sharing": draw(st.sampled_from(SHARINGS)), **policies,
         },
         "cluster",
     )  # fmt: skip

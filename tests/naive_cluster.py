@@ -42,12 +42,13 @@ class Request:
         self.arrival = round(float(trace.arrival[number]) * PS)
         self.prompt, self.output = int(trace.input_tokens[number]), int(trace.output_tokens[number])
         self.session = int(trace.session[number])
-        self.n_full = self.prompt // page_size
+        self.n_full, self.n_pages = self.prompt // page_size, -(-self.prompt // page_size)
         self.cap = (self.prompt - 1) // page_size
         named = trace.blocks[trace.offsets[number] : trace.offsets[number + 1]].tolist()[: self.n_full]
         # Pages without a name are this request's alone.
         self.names = named + [(number, k) for k in range(len(named), self.n_full)]
         self.rejected = True
+        self.settled = False  # admitted, or rejected
         self.at_prefill: PrefillWorker
         self.at_decode: DecodeWorker
         self.chain: list[Page] = []
@@ -89,8 +90,8 @@ class PrefillWorker:
     def __init__(self, sim: Cluster, number: int, group: PrefillGroup) -> None:
         self.sim, self.number, self.group = sim, number, group
         page, eviction = sim.page_size, sim.config.eviction.policy
-        self.device = Tier(group.device_tokens // page, eviction)
-        self.host = Tier(group.host_tokens // page, eviction)
+        self.device = Tier(group.device_tokens // page, eviction, sim.requests)
+        self.host = Tier(group.host_tokens // page, eviction, sim.requests)
         self.pages: dict[Any, Page] = {}
         self.waiting: deque[Request] = deque()
         self.ready: deque[Request] = deque()
@@ -100,9 +101,14 @@ class PrefillWorker:
         self.d2h = Fifo(sim, (D2H, number), lambda copy: sim.copy_time(2, len(copy[1])))
         self.source: deque[Chunk] = deque()
         self.sending = False
-        self.load = self.running = self.busy_time = 0
+        self.running = self.busy_time = 0
+        self.in_progress: list[Request] = []  # routed here, handoff not ended
         self.arrivals: list[Request] = []
         self.blocked: str | None = None  # why the last formation of a step ended
+
+    @property
+    def load(self) -> int:
+        return len(self.in_progress)
 
     def chain(self, request: Request) -> list[Page]:
         pages: list[Page] = []
@@ -151,6 +157,7 @@ class PrefillWorker:
         request.todo = [position for position in range(request.prompt) if position not in there]
         request.uncached = len(request.todo)
         request.at["admitted"] = sim.now
+        request.settled = True
         if g == 0:
             request.at["ready"] = sim.now
 
@@ -286,6 +293,17 @@ class PrefillWorker:
                 page.pins -= 1
                 if not page.pins:
                     page.released = (self.sim.now, next(self.sim.releases))
+                    if self.device.eviction == "gdsf":
+                        worth = self.worth(page, request.chain)
+                        self.device.note_release(page, worth)
+                        self.host.note_release(page, worth)
+
+    def worth(self, page: Page, chain: list[Page]) -> int:
+        """Return the time to compute a page of the segment of `page` [ps]."""
+        size = self.sim.page_size
+        places = [place for place, other in enumerate(chain) if other.segment == page.segment]
+        positions = range(places[0] * size, (places[-1] + 1) * size)
+        return max(1, self.sim.prefill_time(positions) // len(places))
 
     # -- handoff (§8)
 
@@ -303,7 +321,7 @@ class PrefillWorker:
 
     def end_handoff(self, request: Request) -> None:
         self.running -= 1
-        self.load -= 1
+        self.in_progress.remove(request)
         self.device.reserved -= self.sim.pages(request.prompt) - request.n_full  # the rest
         self.unpin_after(request, "handoff")
 
@@ -393,13 +411,14 @@ class Cluster:
         whole = self.pages(request.prompt + request.output)
         sources = [worker for worker in self.prefill if worker.device.pool >= self.pages(request.prompt)]
         targets = [worker for worker in self.decode if worker.pool >= whole]
+        request.settled = not (sources and targets)
         if sources and targets:
             draws = self.draws[request.number]
             request.rejected = False
             request.at_prefill = self.gateways[0].choose(request, sources, draws[:2])
             request.at_decode = self.gateways[1].choose(request, targets, draws[2:])
-            request.at_prefill.load += 1
-            request.at_decode.load += 1
+            request.at_prefill.in_progress.append(request)
+            request.at_decode.in_progress.append(request)
             request.at_prefill.arrivals.append(request)
             request.at_prefill.waiting.append(request)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +25,14 @@ class Page:
 class Tier:
     """The pool of one tier at a prefill worker: space is free, reserved (in flight), or holds a resident page."""
 
-    def __init__(self, pool: int, eviction: str) -> None:
-        self.pool, self.eviction = pool, eviction
+    def __init__(self, pool: int, eviction: str, requests: Sequence[Any]) -> None:
+        self.pool, self.eviction, self.requests = pool, eviction, requests
         self.resident: set[Page] = set()
         self.in_flight: set[Page] = set()  # of the host; on the device every request computes its own
         self.reserved = self.evicted = self.expired = 0
         self.began: dict[frozenset[int], int] = {}
+        self.age = 0
+        self.priority: dict[Page, int] = {}
 
     @property
     def held(self) -> int:
@@ -55,12 +58,29 @@ class Tier:
         """Evict until `pages` are free, one page after the other."""
         while self.free < pages:
             leaves = [page for page in self.idle() if not any(later in self.resident for later in page.after)]
-            self.resident.remove(min(leaves, key=self._rank))
+            victim = min(leaves, key=lambda page: (getattr(self, self.eviction)(page), page.released))
+            self.resident.remove(victim)
             self.evicted += 1
+            self.age = max(self.age, self.priority.get(victim, 0))
 
-    def _rank(self, page: Page) -> tuple[Any, ...]:
-        first = {"lru": 0, "fifo": self.began.get(page.segment), "lfu": page.admissions}[self.eviction]
-        return first, page.released
+    def note_release(self, page: Page, worth: int) -> None:
+        """Give `page` its priority (`gdsf`); one page of its segment takes `worth` [ps] to compute."""
+        self.priority[page] = self.age + page.admissions * worth
+
+    def lru(self, page: Page) -> int:
+        return 0
+
+    def fifo(self, page: Page) -> int:
+        return self.began[page.segment]
+
+    def lfu(self, page: Page) -> int:
+        return page.admissions
+
+    def gdsf(self, page: Page) -> int:
+        return self.priority[page]
+
+    def belady(self, page: Page) -> float:
+        return -min((number for number in page.segment if not self.requests[number].settled), default=math.inf)
 
     def drop_released_until(self, time: int) -> None:
         old = {page for page in self.idle() if page.released[0] <= time}
@@ -117,6 +137,21 @@ class Router:
             if sum(best.match(request)) > self.config.match_ratio * request.n_full:
                 return best
         return self.least_loaded(request, candidates, draws)
+
+    def kv_cost(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        costs = [self.cost(request, worker) for worker in candidates]
+        cheapest = [worker for worker, cost in zip(candidates, costs, strict=True) if cost == min(costs)]
+        return cheapest[draws[0] % len(cheapest)]
+
+    def cost(self, request: Any, worker: Any) -> float:
+        config, own, first = self.config, request.n_pages, 0.0
+        if hasattr(worker, "match"):
+            d, h = worker.match(request)
+            raw = own + sum(other.n_pages for other in worker.in_progress if "prefill_end" not in other.at)
+            credit = config.device_credit * d + config.host_credit * h + config.disk_credit * 0
+            first = config.prefill_load_scale * max(0.0, raw - credit)
+        decode = own + sum(other.n_pages for other in worker.in_progress)
+        return first + decode + config.active_weight * worker.load
 
 
 def picoseconds(femtoseconds: int) -> int:

@@ -81,6 +81,7 @@ FIGURES: dict[str, Any] = config_mapping(cluster())
         (("page_size",), 0, "file: page_size: 0 is out of range; allowed: 1 to 65536 tokens"),
         (("page_size",), 64.5, "is not a whole number"),
         (("gateway", "policy"), "robin", "did you mean 'round_robin'"),
+        (("gateway", "device_credit"), 1.5, "file: gateway: device_credit: 1.5 is out of range; allowed: 0 to 1"),
         (("gateway", "sede"), 1, "file: gateway: field: no 'sede'; did you mean 'seed'"),
         (("retention", "seconds"), "1e3", "is not a number"),
         (("slo", "ttft_seconds"), -1, "file: slo: ttft_seconds: -1 is out of range"),

@@ -39,7 +39,9 @@ def test_the_checked_rules_hold_and_every_request_ends(trace: Trace, config: Clu
     own = state.prefill
     assert (own[:, col.FREE] + own[:, col.IDLE] == own[:, col.POOL]).all()
     assert (own[:, col.HOST_FREE] + own[:, col.HOST_IDLE] == own[:, col.HOST_POOL]).all()
-    assert not state.decode[:, [col.PROMISED, col.HELD, col.LOAD, col.CONTEXT]].any() and not own[:, col.LOAD].any()
+    assert not state.decode[:, [col.PROMISED, col.HELD, col.CONTEXT]].any()
+    assert not state.decode[:, [col.LOAD, col.LOAD_PAGES]].any()
+    assert not own[:, [col.LOAD, col.LOAD_PAGES, col.PREFILL_PAGES]].any()
     assert state.windows.sum() == served[:, col.OUTPUT].sum()
     assert own[:, col.RETRIEVED_PAGES].sum() == served[:, col.RETRIEVED].sum()
     assert own[:, col.SENT_PAGES].sum() == served[:, col.PAGES].sum() == state.decode[:, col.RECEIVED_PAGES].sum()

@@ -16,7 +16,7 @@ import pytest
 from cluster_samples import cluster, fuzz_profile, path, trace
 
 import kvsweep.cluster
-from kvsweep.cluster.config import EVICTIONS, GATEWAYS, ClusterConfig, parse_config
+from kvsweep.cluster.config import EVICTIONS, GATEWAYS, SHARINGS, ClusterConfig, parse_config
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.cluster.setup import initial_state
 from kvsweep.cluster.simulation import plain_run
@@ -82,13 +82,15 @@ def random_config(rng: random.Random, page: int) -> ClusterConfig:
         "fidelity": "paper", "page_size": page, "workers": prefill + decode,
         "gateway": {"policy": rng.choice(GATEWAYS), "seed": rng.randrange(5),
                     "balance_requests": rng.choice((0, 2, 32)), "balance_ratio": rng.choice((1.0, 1.5)),
-                    "match_ratio": rng.choice((0.0, 0.3, 0.5))},
+                    "match_ratio": rng.choice((0.0, 0.3, 0.5)), "prefill_load_scale": rng.choice((0.0, 1.0, 2.3)),
+                    "device_credit": rng.choice((0.5, 1.0)), "host_credit": rng.choice((0.0, 0.75)),
+                    "active_weight": rng.choice((0.0, 0.0, 3.0))},
         "eviction": {"policy": rng.choice(EVICTIONS)},
         "retention": {"policy": rng.choice(("none", "none", "none", "idle_ttl")),
                       "seconds": rng.choice((0.01, 0.1, 0.4)), "check_seconds": rng.choice((0.003, 0.01, 0.1))},
         "retrieval": {"policy": rng.choice(RETRIEVALS), "rate_window_seconds": rng.choice((0.05, 60.0))},
         "write": {"policy": rng.choice(("write_through",) * 4 + ("none",)), "threshold": rng.choice((1, 1, 1, 2, 3))},
-        "handoff_sharing": rng.choice(("processor_sharing", "processor_sharing", "none")),
+        "handoff_sharing": rng.choice(("processor_sharing", *SHARINGS)),
         "slo": {"ttft_seconds": rng.choice((0.003, 0.01, 1.0))},
     }  # fmt: skip
     return parse_config(values, "fuzzed")

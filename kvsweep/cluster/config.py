@@ -24,12 +24,15 @@ Running = Annotated[int, Range("requests", 1, 4096)]
 Ranks = Annotated[int, Range("GPUs", 1, 1024)]
 Seconds = Annotated[float, Range("s", 1e-6, 1e6)]
 Ratio = Annotated[float, Range("1", 0.0, 1.0)]
+Factor = Annotated[float, Range("1", 0.0, 1e6)]
 
-GatewayId = Literal["round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware"]
-EvictionId = Literal["lru", "fifo", "lfu"]
+GatewayId = Literal[
+    "round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware", "kv_cost"
+]  # fmt: skip
+EvictionId = Literal["lru", "fifo", "lfu", "gdsf", "belady"]
 RetentionId = Literal["none", "idle_ttl"]
 WriteId = Literal["write_through", "none"]
-SharingId = Literal["processor_sharing", "none"]
+SharingId = Literal["none", "processor_sharing", "fifo"]
 
 GRAPH_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32)
 """Batch sizes decode graphs are captured for unless the file says otherwise [requests]."""
@@ -60,13 +63,21 @@ class DecodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """How requests are given to workers; the balance and match figures belong to ``cache_aware``."""
+    """How requests are given to workers.
+
+    The balance and match figures belong to ``cache_aware``, those after them to ``kv_cost``.
+    """
 
     policy: GatewayId = "round_robin"
     seed: Annotated[int, Range("1", 0, 2**31 - 1)] = 0
     balance_requests: Annotated[int, Range("requests", 0, 1e6)] = 32
     balance_ratio: Annotated[float, Range("1", 1.0, 1e3)] = 1.5
     match_ratio: Ratio = 0.3
+    prefill_load_scale: Factor = 1.0
+    device_credit: Ratio = 1.0
+    host_credit: Ratio = 0.75
+    disk_credit: Ratio = 0.25
+    active_weight: Factor = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,3 +245,5 @@ GATEWAYS: tuple[str, ...] = get_args(GatewayId)
 """Gateway policies; the place of an id is its code in the core."""
 EVICTIONS: tuple[str, ...] = get_args(EvictionId)
 """Eviction policies; the place of an id is its code in the core."""
+SHARINGS: tuple[str, ...] = get_args(SharingId)
+"""How chunks share the way into a decode worker; the place of an id is its code in the core."""

@@ -6,14 +6,14 @@ import numpy as np
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import eviction, gateway, retention
-from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.config import SHARINGS, ClusterConfig
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State
 from kvsweep.errors import InputError
 from kvsweep.policies.context import SIDES
 from kvsweep.policies.registry import Policy
-from kvsweep.trace.model import Trace
+from kvsweep.trace.model import Trace, offsets_of
 
 PICO = 1e12
 LONGEST = 4_000_000
@@ -52,6 +52,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
         entry_of=np.full((n_prefill, len(found.length)), -1, dtype=np.int32),
         entry=np.zeros((_most_entries(found, n_prefill), col.N_ENTRY), dtype=np.int64),
         chunk=np.zeros((_most_chunks(trace, config), col.N_CHUNK), dtype=np.int64),
+        oracle=_oracle(found) if config.eviction.policy == "belady" else np.zeros(0, dtype=np.int64),
         windows=np.zeros(WINDOWS, dtype=np.int64),
         due=_winner_tree(n_resources, int(request[0, col.ARRIVAL])),
     )
@@ -95,6 +96,18 @@ def _places(found: Chains) -> Ints:
     return places
 
 
+def _oracle(found: Chains) -> Ints:
+    """Return the first use of each segment, as a place in what follows: the requests that use it in order, NEVER."""
+    counts = np.bincount(found.chain, minlength=len(found.length))
+    first = len(counts) + offsets_of(counts + 1)[:-1]
+    oracle = np.full(2 * len(counts) + len(found.chain), col.NEVER, dtype=np.int64)
+    oracle[: len(counts)] = first
+    users = np.repeat(np.arange(len(found.offsets) - 1), np.diff(found.offsets))
+    by_segment = np.argsort(found.chain, kind="stable")
+    oracle[np.repeat(first - offsets_of(counts)[:-1], counts) + np.arange(len(users))] = users[by_segment]
+    return oracle
+
+
 def _requests(trace: Trace, page: int) -> Ints:
     request = _none((len(trace), col.N_REQUEST))
     request[:, col.ARRIVAL] = np.round(trace.arrival * PICO).astype(np.int64)
@@ -118,7 +131,7 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
         col.TTL: _picoseconds(config.retention.seconds),
         col.CHECK: _picoseconds(config.retention.check_seconds),
         col.THRESHOLD: config.write.threshold if config.write.policy == "write_through" else 0,
-        col.SHARED: int(config.handoff_sharing == "processor_sharing"),
+        col.SHARING: SHARINGS.index(config.handoff_sharing),
         col.RETRIEVAL: _retrieval_code(policy),
         col.FRONT: int(policy.recomputes == "front"),
         col.RATE_WINDOW: _picoseconds(config.retrieval.rate_window_seconds),
@@ -145,6 +158,11 @@ def _real_settings(
     real = np.zeros(col.N_REAL)
     real[col.BALANCE_RATIO] = config.gateway.balance_ratio
     real[col.MATCH_RATIO] = config.gateway.match_ratio
+    real[col.LOAD_SCALE] = config.gateway.prefill_load_scale
+    real[col.DEVICE_CREDIT] = config.gateway.device_credit
+    real[col.HOST_CREDIT] = config.gateway.host_credit
+    real[col.DISK_CREDIT] = config.gateway.disk_credit
+    real[col.ACTIVE_WEIGHT] = config.gateway.active_weight
     if _retrieval_code(policy) == col.RETRIEVE_ASK:
         if config.slo.ttft_seconds is None:
             raise InputError(
@@ -222,9 +240,10 @@ def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: 
     times = coefficients(profile, config.page_size)
     longest = int((trace.input_tokens + trace.output_tokens).max())
     payload = (longest // config.page_size + 1) * times.page_bytes
-    # A step has no more than a budget; a policy that is asked sees the time of the whole prompt in one.
+    # A step has no more than a budget; some policies look at the time of a whole prompt in one.
     tokens = max(longest, config.page_size, *(group.chunk_tokens for group in config.prefill))
-    reach = tokens if _retrieval_code(policy) == col.RETRIEVE_ASK else max(g.chunk_tokens for g in config.prefill)
+    whole = _retrieval_code(policy) == col.RETRIEVE_ASK or config.eviction.policy == "gdsf"
+    reach = tokens if whole else max(g.chunk_tokens for g in config.prefill)
     pairs = 2 * (tokens + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
     context = max(group.max_running for group in config.decode) * longest
     slope = max(profile.decode.context_token_seconds, default=0.0)

@@ -41,6 +41,8 @@ class State(NamedTuple):
     """(entry, column)."""
     chunk: Ints
     """(chunk, column)."""
+    oracle: Ints
+    """For ``belady``: the place here of the next use of each segment; then the requests that use each, and NEVER."""
     windows: Ints
     """(window) tokens delivered."""
     due: Ints

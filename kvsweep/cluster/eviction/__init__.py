@@ -1,31 +1,51 @@
 """Eviction policies, one module each: which idle page goes when room is needed.
 
 A policy names the key by which idle entries without resident children are compared, the least first; ``lru`` needs
-none, as the list of idle entries is in order of release and its head never has resident children.
+none, as the list of idle entries is in order of release and its head never has resident children. Ties go by it.
 """
 
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.eviction.belady import key as belady_key
 from kvsweep.cluster.eviction.fifo import key as fifo_key
+from kvsweep.cluster.eviction.gdsf import grow_older, set_priority
+from kvsweep.cluster.eviction.gdsf import key as gdsf_key
 from kvsweep.cluster.eviction.lfu import key as lfu_key
 from kvsweep.cluster.state import State
 
-POLICIES = ("lru", "fifo", "lfu")
+POLICIES = ("lru", "fifo", "lfu", "gdsf", "belady")
 """Ids; the place of an id is its code in the core."""
+LRU, FIFO, LFU, GDSF, BELADY = range(5)
 
 
 def victim(s: State, w: int, tier: int) -> int:
     """Return the entry of prefill worker `w` whose last resident page of `tier` goes next."""
-    policy = s.run[col.EVICTION]
     best = e = s.prefill[w, col.IDLE_LIST + 2 * tier]
-    if policy == 0:
+    if s.run[col.EVICTION] == LRU:
         return int(best)
-    least = col.NEVER
+    least, best = col.NEVER, -1
     while e >= 0:
         if s.entry[e, col.CHILDREN + tier] == 0:
-            key = fifo_key(s, tier, e) if policy == 1 else lfu_key(s, tier, e)
+            key = _key(s, tier, e)
             if key < least:
                 best, least = e, key
         e = s.entry[e, col.AFTER + tier]
+    if s.run[col.EVICTION] == GDSF:
+        grow_older(s, w, tier, best)
     return int(best)
+
+
+def note_release(s: State, w: int, tier: int, e: int) -> None:
+    """Note that entry `e` of prefill worker `w` becomes idle in `tier`."""
+    if s.run[col.EVICTION] == GDSF:
+        set_priority(s, w, tier, e)
+
+
+def _key(s: State, tier: int, e: int) -> int:
+    policy = s.run[col.EVICTION]
+    if policy == FIFO:
+        return fifo_key(s, tier, e)
+    if policy == LFU:
+        return lfu_key(s, tier, e)
+    return gdsf_key(s, tier, e) if policy == GDSF else belady_key(s, e)

@@ -21,6 +21,11 @@ def load(s: State, side: int, w: int) -> int:
     return int(s.prefill[w, col.LOAD] if side == col.PREFILL_SIDE else s.decode[w, col.LOAD])
 
 
+def load_pages(s: State, side: int, w: int) -> int:
+    """Return the pages of the prompts of the requests in progress at worker `w` of `side` [page]."""
+    return int(s.prefill[w, col.LOAD_PAGES] if side == col.PREFILL_SIDE else s.decode[w, col.LOAD_PAGES])
+
+
 def count(s: State, side: int, room: int) -> int:
     """Return the number of candidates."""
     found = 0

@@ -13,6 +13,7 @@ from kvsweep.cluster.clock import (
     schedule,
     touch_decode,
 )
+from kvsweep.cluster.gateway.loads import left_decode
 from kvsweep.cluster.state import State
 
 
@@ -119,7 +120,7 @@ def _finish(s: State, d: int, r: int) -> None:
     s.decode[d, s.run[col.GROWTH] + _residue(s, d, r)] -= 1
     own[col.PROMISED] -= -(-tokens // page)
     _hold(s, d, -tokens // page, s.run[col.NOW])
-    own[col.LOAD] -= 1
+    left_decode(s, r)
     request[col.FINISHED] = s.run[col.NOW]
     s.run[col.LEFT] -= 1
     if s.run[col.LEFT] == 0:

@@ -6,6 +6,7 @@ from kvsweep.cluster import columns as col
 from kvsweep.cluster.clock import arrival_resource, due, earliest, schedule
 from kvsweep.cluster.gateway import choose, looks_at_caches
 from kvsweep.cluster.gateway.candidates import count
+from kvsweep.cluster.gateway.loads import routed
 from kvsweep.cluster.paper.decode import end_run, reserve_next, start_run
 from kvsweep.cluster.paper.prefill import end_retrieval, end_step, end_write, form_step, join_waiting, start_copies
 from kvsweep.cluster.paper.tiers import expire, match, resolve
@@ -80,9 +81,7 @@ def _arrive(s: State) -> None:
         _match_everywhere(s, r)
     w = choose(s, col.PREFILL_SIDE, r, at_prefill)
     d = choose(s, col.DECODE_SIDE, r, at_decode)
-    s.request[r, col.AT_PREFILL], s.request[r, col.AT_DECODE] = w, d
-    s.prefill[w, col.LOAD] += 1
-    s.decode[d, col.LOAD] += 1
+    routed(s, r, w, d)
     note_arrival(s, w, r)
     resolve(s, w, r)
     join_waiting(s, w, r)

@@ -19,6 +19,7 @@ from kvsweep.cluster.clock import (
     touch_decode,
     touch_prefill,
 )
+from kvsweep.cluster.gateway.loads import left_prefill, prefilled
 from kvsweep.cluster.paper.tiers import (
     claim_host,
     expire,
@@ -94,6 +95,7 @@ def end_step(s: State, w: int) -> None:
         _reach(s, w, r, request[col.NEXT_POSITION])
         if request[col.TO_DO] == 0:
             request[col.PREFILLED] = now
+            prefilled(s, r)
             _write_back(s, w, r)
         _queue_chunk(s, w, r)
         if request[col.FIRST_STEP_END] < 0:
@@ -147,7 +149,7 @@ def end_write(s: State, w: int) -> None:
 def leave(s: State, w: int, r: int) -> None:
     """Free the slot and the rest of request `r`, whose handoff ended."""
     s.prefill[w, col.USED_SLOTS] -= 1
-    s.prefill[w, col.LOAD] -= 1
+    left_prefill(s, r)
     _free_private(s, w, r, s.request[r, col.PRIVATE])
     let_go(s, w, r)
     touch_prefill(s, w)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.clock import host_pool, occupy
-from kvsweep.cluster.eviction import victim
+from kvsweep.cluster.eviction import note_release, victim
 from kvsweep.cluster.retention import last_check
 from kvsweep.cluster.state import State
 
 
 def resolve(s: State, w: int, r: int) -> None:
     """Note the entries of the chain of request `r` at its worker `w`, new ones for segments it has not seen."""
-    parent = -1
+    parent, depth = -1, 0
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         segment = s.chain[place, col.SEGMENT]
         e = int(s.entry_of[w, segment])
@@ -20,9 +20,11 @@ def resolve(s: State, w: int, r: int) -> None:
             s.run[col.N_ENTRIES] += 1
             s.entry_of[w, segment] = e
             s.entry[e, col.LENGTH] = s.chain[place, col.SEGMENT_PAGES]
-            s.entry[e, col.PARENT] = parent
+            s.entry[e, col.PARENT], s.entry[e, col.DEPTH] = parent, depth
+            s.entry[e, col.OF_WORKER], s.entry[e, col.OF_SEGMENT] = w, segment
         s.chain[place, col.ENTRY] = e
         parent = e
+        depth += s.entry[e, col.LENGTH]
 
 
 def match(s: State, w: int, r: int) -> tuple[int, int]:
@@ -92,6 +94,7 @@ def release(s: State, w: int, r: int) -> None:
                 resident = s.entry[e, col.DEVICE + tier]
                 if resident > 0:
                     s.prefill[w, col.IDLE + tier] += resident
+                    note_release(s, w, tier, e)
                     _append(s, w, tier, e)
 
 
