@@ -12,7 +12,7 @@ from naive_engine import L3, Group, Rules
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.trace.model import Trace
 
-GATEWAYS = ("round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware")
+GATEWAYS = ("round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware", "kv_cost")
 RETRIEVALS = (
     "default_policy", "default_policy", "default_policy", "default_policy",
     "all_compute", "performance_aware", "slowest_tier_first", "half_of_the_front",
@@ -97,7 +97,8 @@ def random_rules(rng: random.Random, page: int, chunk: int) -> Rules:
         load_back_threshold=rng.choice((1, 10, 3 * page)), router_join=rng.random() < 0.7,
         sharing=rng.choice(("processor_sharing", "processor_sharing", "none", "fifo")),
         prebuilt=rng.choice((0, 0, 10**9, 777_777_777)), n_layers=rng.choice((1, 2, 7)),
-        conservativeness=rng.choice((0.3, 1.0, 2.0)),
+        conservativeness=rng.choice((0.3, 1.0, 2.0)), prefill_load_scale=rng.choice((0.5, 1.0)),
+        host_credit=rng.choice((0.75, 0.1)), disk_credit=rng.choice((0.25, 0.0)), active_weight=rng.choice((0.0, 3.0)),
     )  # fmt: skip
     rules.threshold = 2 if rules.write == "write_through_selective" else rng.choice((1, 1, 1, 2))
     if rules.write in ("write_through", "write_through_selective") and rng.random() < 0.5:

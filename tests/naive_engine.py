@@ -73,6 +73,11 @@ class Rules:
     balance_ratio: float = 1.5
     match_ratio: float = 0.3
     tree_tokens: int = 2**26
+    prefill_load_scale: float = 1.0
+    device_credit: float = 1.0
+    host_credit: float = 0.75
+    disk_credit: float = 0.25
+    active_weight: float = 0.0
     eviction: str = "lru"
     ttl: tuple[float, float] | None = None
     """`seconds` and `check_seconds` of ``idle_ttl``."""
@@ -108,13 +113,14 @@ class Request:
         self.prompt, self.output = int(trace.input_tokens[number]), int(trace.output_tokens[number])
         self.session = int(trace.session[number])
         self.n_full, self.cap = self.prompt // page, (self.prompt - 1) // page
+        self.n_pages = -(-self.prompt // page)
         named = trace.blocks[trace.offsets[number] : trace.offsets[number + 1]].tolist()[: self.n_full]
         # Pages without a name are this request's alone, and so are those of its answer.
         self.chain = named + [(number, k) for k in range(len(named), (self.prompt + self.output) // page)]
         self.rejected = True
         self.at_prefill: Any = None
         self.at_decode: Any = None
-        self.reserved = self.counted_out = False
+        self.reserved = False
         self.prefetch: Any = None
         self.brought = range(0)  # pages that its own prefetch put into the tree
         self.lock: Any = None
@@ -155,7 +161,20 @@ class Request:
 
 
 class Gateway(Router):
-    """The gateway of the paper's rules, but for ``cache_aware`` (§2)."""
+    """The gateway of the paper's rules, but for ``cache_aware`` and L3 (§2)."""
+
+    def cost(self, request: Request, worker: Any) -> float:
+        config, own, first = self.config, request.n_pages, 0.0
+        if hasattr(worker, "tree"):
+            d, h = worker.match(request)
+            in_l3 = 0
+            if worker.sim.l3 is not None:
+                in_l3 = max(0, worker.sim.l3.leading(request.chain[: request.cap]) - d - h)
+            raw = own + sum(other.n_pages for other in worker.in_progress if "prefill_end" not in other.at)
+            credit = config.device_credit * d + config.host_credit * h + config.disk_credit * in_l3
+            first = config.prefill_load_scale * max(0.0, raw - credit)
+        decode = own + sum(other.n_pages for other in worker.in_progress)
+        return first + decode + config.active_weight * worker.load
 
     def cache_aware(self, request: Request, candidates: list[Any], draws: Sequence[int]) -> Any:
         if not hasattr(candidates[0], "routed"):

@@ -40,21 +40,22 @@ class DecodeWorker:
         self.waiting: list[Any] = []
         self.members: list[Any] = []
         self.retracted: list[Any] = []
+        self.building: list[Any] = []  # in a prebuilt round
         self.busy = False
-        self.load = self.stall = self.retractions = self.waiting_most = 0
+        self.in_progress: list[Any] = []  # routed here, and not through
+        self.stall = self.retractions = 0
         self.computed: list[tuple[int, int]] = []
         self.step: tuple[str, list[Any]] | None = None
         self.h2d_bytes = self.d2h_bytes = 0
 
+    @property
+    def load(self) -> int:
+        return len(self.in_progress)
+
     # -- pages
 
     def holders(self) -> list[Any]:
-        return [*self.transferring, *self.waiting, *self.members, *self.prebuilt()]
-
-    def prebuilt(self) -> list[Any]:
-        return self.building
-
-    building: list[Any] = []
+        return [*self.transferring, *self.waiting, *self.members, *self.building]
 
     @property
     def held_pages(self) -> int:
@@ -76,7 +77,7 @@ class DecodeWorker:
     # -- the loop
 
     def arrive(self, request: Any) -> None:
-        self.load += 1
+        self.in_progress.append(request)
         self.preallocation.append(request)
 
     def loop(self) -> None:
@@ -122,20 +123,12 @@ class DecodeWorker:
             self.leave([r for r in chosen if r.through])
         if not self.rules.overlap:
             self.leave([r for r in self.members if r.through])
-        for request in self.members:
-            if request.through:
-                self.finish(request)
-
-    def finish(self, request: Any) -> None:
-        if not request.counted_out:
-            request.counted_out = True
-            self.load -= 1
+        self.in_progress = [request for request in self.in_progress if not request.through]
 
     def leave(self, requests: list[Any]) -> None:
         for request in requests:
             self.members.remove(request)
             request.held = 0
-            self.finish(request)
 
     def resume(self) -> bool:
         moved = False

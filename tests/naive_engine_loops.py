@@ -36,8 +36,6 @@ class PrefillWorker(TreeWorker):
         if step is not None:
             for request, _ in step.members:  # (a)
                 self.tree.insert(request, request.position // self.sim.page_size, request.complete)
-                if request.complete:
-                    request.at["prefill_end"] = self.sim.now
         if not self.rules.overlap:  # (b)
             moved |= self.results(step)
         while reserved := [r for r in self.bootstrap if r.reserved]:  # (c)
@@ -79,7 +77,7 @@ class PrefillWorker(TreeWorker):
         self.tree.insert(request, request.n_full, True)
         self.tree.unlock(request.lock)
         self.tree.give_up(request, request.own)
-        self.load -= 1
+        self.in_progress.remove(request)
         request.at["answered"] = self.sim.now
 
 
@@ -150,22 +148,16 @@ class ColocatedWorker(TreeWorker):
                 if not request.through:
                     request.deliver(self.sim.now)
         for request in self.members:
-            if request.through:
-                self.finish(request)
+            if request.through and request in self.in_progress:
+                self.in_progress.remove(request)
         return self.leave(stale if self.rules.overlap else [r for r in self.members if r.through])
 
     def prefilled(self, step: Batch) -> None:
         for request, _ in step.members:
             self.tree.insert(request, request.position // self.sim.page_size, request.complete)
         for request in [request for request, _ in step.members if request.complete]:
-            request.at.setdefault("prefill_end", self.sim.now)
             request.deliver(self.sim.now)
             self.members.append(request)
-
-    def finish(self, request: Any) -> None:
-        if not request.counted_out:
-            request.counted_out = True
-            self.load -= 1
 
     def leave(self, requests: list[Any]) -> bool:
         for request in requests:

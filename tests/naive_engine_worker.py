@@ -47,18 +47,23 @@ class TreeWorker:
         self.arrivals: list[Any] = []
         self.busy = self.full = False
         self.ended = "other"
-        self.stall = self.load = 0
+        self.stall = 0
+        self.in_progress: list[Any] = []  # routed here, and not through
         self.computed: list[tuple[int, int]] = []
         self.step: Any = None  # the step that ended, until the loop has seen it
         self.routed = PageSet(sim.rules.tree_tokens // page)
         self.h2d_bytes = self.d2h_bytes = 0
+
+    @property
+    def load(self) -> int:
+        return len(self.in_progress)
 
     def match(self, request: Any) -> tuple[int, int]:
         return self.tree.look(request.chain[: request.cap])
 
     def arrive(self, request: Any) -> None:
         self.arrivals.append(request)
-        self.load += 1
+        self.in_progress.append(request)
         if self.sim.l3 is not None:
             self.reader.start(request)
 
@@ -318,6 +323,8 @@ class TreeWorker:
             if isinstance(step, Batch):
                 for request, _ in step.members:
                     request.position = request.todo[0] if request.todo else request.tokens
+                    if request.complete:
+                        request.at.setdefault("prefill_end", self.sim.now)
                 for lock in step.locks:
                     self.tree.unlock(lock)
 
