@@ -63,14 +63,17 @@ def random_trace(rng: random.Random, page: int, chunk: int) -> Trace:
 
 
 def random_groups(rng: random.Random, page: int, chunk: int) -> list[Group]:
+    most = rng.choice((page, chunk, 3 * page + 1, 10 * chunk, 10 * chunk))
+    reserve = rng.choice((0, 1, page, 3 * page))
+
     def worker(role: str) -> Group:
         device = rng.choice((6, 10, 13, 20, 30))
         return Group(
             role, device_tokens=page * device + rng.randrange(page),
             host_tokens=page * rng.choice((0, 4, device, 2 * device, 60)), chunk_tokens=chunk,
-            max_prefill_tokens=rng.choice((page, chunk, 3 * page + 1, 10 * chunk, 10 * chunk)),
+            max_prefill_tokens=most,
             max_running=rng.choice((1, 2, 3, 6, 40)),
-            reserved_decode_tokens=rng.choice((0, 1, page, 3 * page)),
+            reserved_decode_tokens=reserve,
             graph_buckets=rng.choice(((1, 2, 4), (2,), (4, 8))),
         )  # fmt: skip
 
@@ -114,7 +117,7 @@ def random_l3(rng: random.Random, page: int) -> L3:
         prefetch_threshold=rng.choice((1, 1, 2 * page, 4 * page)),
         timeout_base=rng.choice((0, 10**9, 5 * 10**9)), timeout_per_1024=rng.choice((0, 10**10, 10**12)),
         query=rng.choice((10**6, 10**9, 123_456_789)), read=(slower * 10**9, 10**9 * slower),
-        write=(slower * 10**9, 5 * 10**8 * slower),
+        write=(slower * 10**9, 5 * 10**8 * slower), batch_pages=rng.choice((1, 2, 3, 128)),
     )  # fmt: skip
 
 
@@ -148,10 +151,10 @@ def churned(rng: random.Random, page: int, case: tuple[Trace, Rules]) -> tuple[T
         requests.append((time, page * len(ids) + rng.randint(0, page), rng.choice((1, 2, 5)), ids))
         time += rng.choice((0.0, 0.02, 0.1, 0.5))
     for group in rules.groups:
+        group.max_prefill_tokens = 100 * page
         if group.role != "decode":
             group.device_tokens = page * rng.choice((12, 12, 16, 20))
             group.host_tokens = page * rng.choice((16, 24, 40, 80))
-            group.max_prefill_tokens = 100 * page
     rules.ttl, rules.load_back_threshold = None, 1
     return trace(requests, page=page), rules
 
@@ -176,8 +179,9 @@ def pressed(rng: random.Random, page: int, case: tuple[Trace, Rules]) -> tuple[T
         ids = list(range(rng.randint(0, 3)))
         requests.append((time, max(1, page * len(ids) + rng.randint(0, page)), rng.randint(page, 9 * page), ids))
         time += rng.choice((0.0, 0.0, 0.001, 0.01))
+    reserve = rng.choice((0, 1, page))
     for group in rules.groups:
-        group.max_running, group.reserved_decode_tokens = rng.choice((3, 6, 40)), rng.choice((0, 1, page))
+        group.max_running, group.reserved_decode_tokens = rng.choice((3, 6, 40)), reserve
         if group.role != "prefill":
             group.device_tokens = page * rng.randint(14, 22)
     return trace(requests, page=page), rules

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from naive_cluster_parts import Router, picoseconds
 from naive_engine_decode import DecodeWorker
-from naive_engine_l3 import BATCH
 from naive_engine_loops import ColocatedWorker, PrefillWorker
 from naive_engine_tree import PageSet
 
@@ -59,6 +58,8 @@ class L3:
     query: int = 10**9
     read: tuple[int, int] = (0, 0)
     write: tuple[int, int] = (0, 0)
+    batch_pages: int = 128
+    """Pages looked at, read or set up at once."""
 
 
 @dataclass
@@ -326,7 +327,9 @@ class Cluster:
 
     def l3_write_time(self, pages: int) -> int:
         setup, per_byte = self.paths["l3_write"]
-        return picoseconds(-(-pages // BATCH) * setup + per_byte * (pages * self.page_bytes) // 1000)
+        return picoseconds(
+            -(-pages // self.rules.l3.batch_pages) * setup + per_byte * (pages * self.page_bytes) // 1000
+        )
 
     def prefill_time(self, positions: Sequence[int]) -> int:
         fixed, token, pair, least = self.prefill_fs

@@ -9,8 +9,6 @@ from naive_engine_tree import Copy, Lock
 
 READ, WRITE = 3, 4
 """Orders of the events."""
-BATCH = 128
-"""Pages looked at, read or set up at once."""
 
 
 class Prefetch:
@@ -100,7 +98,7 @@ class Reader:
             if prefetch.closed:
                 return
             wanted = prefetch.wanted()
-            part = wanted[prefetch.looked : prefetch.looked + BATCH]
+            part = wanted[prefetch.looked : prefetch.looked + self.sim.rules.l3.batch_pages]
             prefetch.looked += len(part)
             if all(name in self.sim.l3.marks for name in part) and prefetch.looked < prefetch.n:
                 self.query(prefetch)
@@ -120,7 +118,7 @@ class Reader:
         self.serve(self.sim.rules.l3.query, answered)
 
     def read(self, prefetch: Prefetch) -> None:
-        size = min(BATCH, prefetch.found - prefetch.arrived)
+        size = min(self.sim.rules.l3.batch_pages, prefetch.found - prefetch.arrived)
         self.bytes += size * self.sim.page_bytes
 
         def arrived() -> None:
