@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 from typing import Any
 
+import naive_engine
 from cluster_samples import path, trace
 from naive_engine import L3, Group, Rules
 
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.trace.model import Trace
+
+Run = Callable[[Trace, Rules, Profile], dict[str, Any]]
+RUNS: dict[str, Run] = {"twin": naive_engine.run}
+"""What computes a run; equal in what `naive_engine.run` returns but for ``sim``."""
+
+
+def pd(prefill: dict[str, Any] | None = None, decode: dict[str, Any] | None = None, **changes: Any) -> Rules:
+    """Return one prefill and one decode worker of ample pools, with changes."""
+    source = {"device_tokens": 262_144, "host_tokens": 524_352, **(prefill or {})}
+    return Rules(
+        [Group("prefill", **source), Group("decode", **{"device_tokens": 262_144, **(decode or {})})], **changes
+    )
+
 
 GATEWAYS = ("round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware", "kv_cost")
 RETRIEVALS = (

@@ -163,9 +163,7 @@ class TreeWorker:
             self.take(batch, request, taken)
             if not request.todo:
                 self.partial = None
-        if self.rules.schedule == "lpm" and len(self.waiting) <= 128:
-            self.waiting = self.by_longest_prefix()
-        for request in list(self.waiting):
+        for request in self.candidates():
             if self.budget.spent():
                 return "other"
             if len(batch.members) >= self.slots:
@@ -258,8 +256,10 @@ class TreeWorker:
     def ceil(self, tokens: int) -> int:
         return self.sim.pages(tokens) * self.sim.page_size
 
-    def by_longest_prefix(self) -> list[Any]:
-        """Return the waiting queue in the order of §4.1."""
+    def candidates(self) -> list[Any]:
+        """Return the waiting requests that may take part, the queue in the order of §4.1."""
+        if self.rules.schedule == "fcfs" or len(self.waiting) > 128:
+            return list(self.waiting)
         size = self.sim.page_size
         shares = max(1, -(-32 // size))
         hits, put_off = {}, []
@@ -271,7 +271,8 @@ class TreeWorker:
             alike = [common(pages, other.chain[: other.tokens // size]) for other in earlier]
             if hits[request] * size <= 32 and max(alike, default=0) >= shares:
                 put_off.append(request)
-        return sorted(self.waiting, key=lambda request: (request in put_off, -hits[request]))
+        self.waiting.sort(key=lambda request: (request in put_off, -hits[request]))
+        return [request for request in self.waiting if request not in put_off]
 
     def choose_retrieval(self, request: Any, d: int, h: int) -> int:
         """Return how many of `h` pages on the host are loaded (§4.2)."""
