@@ -56,7 +56,7 @@ def test_4_chunks_can_be_reused_while_their_request_runs(run: Run, arrival: floa
     case = [(0.0, 10_000, 1, pages(1, 156)), (arrival, 10_000, 1, pages(1, 156))]
     first, second = run(trace(case), pd(), profile())["requests"]
     # Chunk 2 leaves no budget, so that whoever arrives in chunk 1 or 2 is admitted with chunk 3, of a budget of
-    # 4096 - 1856 = 2240, when both chunks before it are in the tree. The case's 4096 would take a budget left by chunk 2.
+    # 4096 - 1856 = 2240, when both chunks before it are in the tree. For 4096 hits chunk 2 would have to leave budget.
     assert second["hits"] == (8192, 0, 0)
     assert second["prefill_start"] == 8192 * US
     assert first["prefill_end"] == second["prefill_end"] == (8192 + 2 * 1808) * US
