@@ -107,7 +107,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     if not quiet:
         if service.kind == "assumed":
             say(f"{profile}: assumed, not measured")
-        if not is_compiled():
+        if not is_compiled(cluster_config.fidelity):
             say("compiling the simulator, once (about half a minute)")
     finished = finish(requests, cluster_config, service, **options)
     if not quiet:

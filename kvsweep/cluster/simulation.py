@@ -14,9 +14,12 @@ import numpy as np
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.config import ClusterConfig, parse_config, read_config
+from kvsweep.cluster.engine import audit as engine_audit
+from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.engine import loop as engine
 from kvsweep.cluster.outcome import Finished, dataset
-from kvsweep.cluster.paper.audit import RULES, broken_rule
-from kvsweep.cluster.paper.loop import advance
+from kvsweep.cluster.paper import audit as paper_audit
+from kvsweep.cluster.paper import loop as paper
 from kvsweep.cluster.profile import Profile, parse_profile, read_profile
 from kvsweep.cluster.setup import initial_state
 from kvsweep.cluster.state import State
@@ -45,7 +48,9 @@ def run(
     policy_files: Sequence[str | Path] = (),
     check: bool = False,
 ) -> xr.Dataset:
-    """Return what becomes of the requests of `trace` on a cluster, by the rules in ``kvsweep/cluster/paper/README.md``.
+    """Return what becomes of the requests of `trace` on a cluster.
+
+    The rules are in ``kvsweep/cluster/engine/README.md``, those of ``fidelity: paper`` in ``paper/README.md``.
 
     Parameters
     ----------
@@ -80,7 +85,7 @@ def finish(
     profile = _profile(profile)
     policy = _policy(config.retrieval.policy, policy_files)
     state = initial_state(trace, config, profile, policy)
-    _core()(state, 0, _decision(policy))  # compiles, which is no part of the run's time
+    _core(_is_engine(state))(state, 0, _decision(policy))  # compiles, which is no part of the run's time
     began = time.process_time()
     state = checked_run(state, policy) if check else compiled_run(state, policy)
     trace = replace(trace, notes=(*trace.notes, *_page_notes(trace, config.page_size)))
@@ -89,32 +94,40 @@ def finish(
 
 def compiled_run(state: State, policy: Policy) -> State:
     """Run `state` to its end with the compiled core; return the state, whose windows may be longer."""
-    return _run(state, policy, _core(), _decision(policy), INSTANTS)
+    return _run(state, policy, _core(_is_engine(state)), _decision(policy), INSTANTS)
 
 
 def plain_run(state: State, policy: Policy) -> State:
     """Run `state` to its end with the very source of the core, uncompiled."""
-    return _run(state, policy, advance, lambda *fields: policy.choose(Context(*fields))[0], INSTANTS)
+    return _run(state, policy, _source(_is_engine(state)), lambda *fields: policy.choose(Context(*fields))[0], INSTANTS)
 
 
-def is_compiled() -> bool:
-    """Return whether the core lies in the cache, so that no compilation waits."""
-    return program_is_compiled(advance, _OPTIONS)
+def is_compiled(fidelity: str) -> bool:
+    """Return whether the core of `fidelity` lies in the cache, so that no compilation waits."""
+    return program_is_compiled(_source(fidelity == "engine"), _OPTIONS)
 
 
 def checked_run(state: State, policy: Policy) -> State:
     """Run `state` with the compiled core, and the rules of conservation asserted after every instant."""
-    return _run(state, policy, _core(), _decision(policy), 1, _audit())
+    return _run(state, policy, _core(_is_engine(state)), _decision(policy), 1, _audit(_is_engine(state)))
+
+
+def _is_engine(state: State) -> bool:
+    return len(state.run) == eng.N_RUN
+
+
+def _source(is_engine: bool) -> Callable[..., int]:
+    return engine.advance if is_engine else paper.advance
 
 
 @cache
-def _core() -> Callable[..., int]:
-    return program(advance, _OPTIONS)
+def _core(is_engine: bool) -> Callable[..., int]:
+    return program(_source(is_engine), _OPTIONS)
 
 
 @cache
-def _audit() -> Callable[..., int]:
-    return program(broken_rule, _OPTIONS)
+def _audit(is_engine: bool) -> Callable[..., int]:
+    return program(engine_audit.broken_rule if is_engine else paper_audit.broken_rule, _OPTIONS)
 
 
 @cache
@@ -134,7 +147,8 @@ def _run(
         code = core(state, instants, decide)
         broken = audit(state) if audit else 0
         if broken:
-            raise ResultError(f"{_where(state)}: it does not hold that {RULES[broken]} (this is a bug of kvsweep)")
+            rule = _rules(state)[broken]
+            raise ResultError(f"{_where(state)}: it does not hold that {rule} (this is a bug of kvsweep)")
         if code == col.DONE:
             return state
         if code == col.GROW:
@@ -146,7 +160,16 @@ def _run(
             raise PolicyError(f"{where}: decide returned NaN blocks; allowed: a number")
 
 
+def _rules(state: State) -> tuple[str, ...]:
+    return engine_audit.RULES if _is_engine(state) else paper_audit.RULES
+
+
 def _grown(state: State) -> State:
+    if _is_engine(state) and state.run[eng.UNFINISHED] == 1:
+        return state._replace(
+            node=np.concatenate((state.node, np.zeros_like(state.node))),
+            chunk=np.concatenate((state.chunk, np.zeros_like(state.chunk))),
+        )
     if len(state.windows) >= MAX_WINDOWS:
         raise InputError(f"window_seconds: the run has more than {MAX_WINDOWS} windows; allowed: a longer window")
     return state._replace(windows=np.concatenate((state.windows, np.zeros_like(state.windows))))

@@ -1,0 +1,60 @@
+"""Arrivals: which workers a request is given to (README §2)."""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.clock import push, schedule, touch_decode
+from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.engine.batch import end_run_early
+from kvsweep.cluster.engine.resources import arrival_resource
+from kvsweep.cluster.gateway import choose
+from kvsweep.cluster.gateway.candidates import count
+from kvsweep.cluster.retrieval import note_arrival
+from kvsweep.cluster.state import State
+
+
+def arrive(s: State) -> None:
+    """Give the request that arrives to its workers, or reject it."""
+    r = s.run[col.NEXT_ARRIVAL]
+    s.run[col.NEXT_ARRIVAL] = r + 1
+    more = r + 1 < s.request.shape[0]
+    schedule(s, arrival_resource(s), s.request[r + 1, col.ARRIVAL] if more else col.NEVER)
+    at_prefill, at_decode = _rooms(s, r)
+    rejected = count(s, col.PREFILL_SIDE, at_prefill) == 0
+    if s.run[eng.COLOCATED] == 0:
+        rejected = rejected or count(s, col.DECODE_SIDE, at_decode) == 0
+    if rejected:
+        s.request[r, col.REJECTED] = 1
+        s.run[col.LEFT] -= 1
+        return
+    _prepare(s, r)
+    w = choose(s, col.PREFILL_SIDE, r, at_prefill)
+    s.request[r, col.AT_PREFILL] = s.request[r, col.AT_DECODE] = w
+    s.prefill[w, col.LOAD] += 1
+    note_arrival(s, w, r)
+    d = choose(s, col.DECODE_SIDE, r, at_decode)
+    s.request[r, col.AT_DECODE] = d
+    s.decode[d, col.LOAD] += 1
+    if s.decode[d, col.RESERVING] < 0:
+        end_run_early(s, d)
+    push(s.decode, d, col.RESERVING, s.request, col.NEXT_DECODE, r)
+    touch_decode(s, d)
+
+
+def _prepare(s: State, r: int) -> None:
+    request = s.request[r]
+    request[col.REJECTED] = 0
+    request[eng.TOKENS] = request[col.PROMPT]
+    request[eng.SORT_KEY] = r
+    for column in (eng.GENERATED, eng.HELD_PAGES, eng.COVERED, eng.COMPLETE, eng.LOADING, eng.STORED_HITS, col.SENT):
+        request[column] = 0
+
+
+def _rooms(s: State, r: int) -> tuple[int, int]:
+    """Return the least pools of the prefill and of the decode side that could serve request `r` [page]."""
+    page, prompt, output = s.run[col.PAGE], s.request[r, col.PROMPT], s.request[r, col.OUTPUT]
+    clipped, whole = min(output, 4096), -(-(prompt + output) // page)
+    if s.run[eng.COLOCATED] == 1:
+        return int(max((prompt + clipped) // page + 1, whole + 1)), 0
+    at_decode = max(-(-(prompt + max(s.run[eng.RESERVE], clipped)) // page), whole)
+    return int((prompt + 1) // page + 1), int(at_decode)

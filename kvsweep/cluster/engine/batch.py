@@ -1,0 +1,199 @@
+"""The batch of a decode or colocated worker, and runs of its steps up to the next change (README §6).
+
+A member that has all its tokens is *through*; it may stay for a step more, stale. STEP counts steps; a member is
+through when FINISH_STEP of them are done.
+"""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.clock import decode_duration, decode_pool, is_beyond, occupy, schedule
+from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.engine.resources import decoding_resource
+from kvsweep.cluster.state import State
+
+
+def member(s: State, d: int, place: int) -> int:
+    """Return the member at `place` of the batch."""
+    return int(s.decode[d, eng.N_DECODE + place])
+
+
+def stored(s: State, d: int, r: int) -> int:
+    """Return the tokens that member `r` has stored [token]."""
+    return int(s.request[r, col.PROMPT] + generated(s, d, r) - 1)
+
+
+def generated(s: State, d: int, r: int) -> int:
+    """Return the tokens that member `r` has generated [token]."""
+    left = max(0, s.request[r, col.FINISH_STEP] - s.decode[d, col.STEP])
+    return int(s.request[r, col.OUTPUT] - left)
+
+
+def join(s: State, d: int, r: int) -> None:
+    """Let request `r` join the batch, with the tokens it has."""
+    own, request = s.decode[d], s.request[r]
+    s.decode[d, eng.N_DECODE + own[col.RUNNING]] = r
+    own[col.RUNNING] += 1
+    own[col.CONTEXT] += request[col.PROMPT] + request[eng.GENERATED] - 1
+    request[col.FINISH_STEP] = own[col.STEP] + request[col.OUTPUT] - request[eng.GENERATED]
+    if request[eng.GENERATED] < request[col.OUTPUT]:
+        _grow_with(s, d, r, 1)
+    else:
+        own[eng.N_STALE] += 1
+
+
+def drop(s: State, d: int, place: int) -> int:
+    """Take the member at `place` out of the batch, which keeps its order; return it."""
+    own, r = s.decode[d], member(s, d, place)
+    own[col.CONTEXT] -= stored(s, d, r)
+    s.request[r, eng.GENERATED] = generated(s, d, r)
+    if s.request[r, col.FINISH_STEP] > own[col.STEP]:
+        _grow_with(s, d, r, -1)
+    else:
+        own[eng.N_STALE] -= 1
+    own[col.RUNNING] -= 1
+    for i in range(place, own[col.RUNNING]):
+        s.decode[d, eng.N_DECODE + i] = s.decode[d, eng.N_DECODE + i + 1]
+    return r
+
+
+def _grow_with(s: State, d: int, r: int, change: int) -> None:
+    """Count `change` members that need a page before the steps of the residue of request `r`."""
+    request = s.request[r]
+    residue = (request[col.FINISH_STEP] - request[col.PROMPT] - request[col.OUTPUT] + 1) % s.run[col.PAGE]
+    s.decode[d, s.run[col.GROWTH] + residue] += change
+
+
+def pages_needed(s: State, d: int) -> int:
+    """Return the pages that the next step of the batch needs."""
+    return int(s.decode[d, s.run[col.GROWTH] + s.decode[d, col.STEP] % s.run[col.PAGE]])
+
+
+def victim(s: State, d: int) -> int:
+    """Return the place of the member to be retracted next, -1 where all are through."""
+    best, least, longest = -1, 0, 0
+    for place in range(s.decode[d, col.RUNNING]):
+        r = member(s, d, place)
+        if s.request[r, col.FINISH_STEP] <= s.decode[d, col.STEP]:
+            continue
+        done, prompt = generated(s, d, r), s.request[r, col.PROMPT]
+        if best < 0 or done < least or (done == least and prompt >= longest):
+            best, least, longest = place, done, prompt
+    return best
+
+
+def most_planned(s: State, d: int) -> int:
+    """Return the largest prompt with what may be generated after it of the batch [token]."""
+    most = 0
+    for place in range(s.decode[d, col.RUNNING]):
+        r = member(s, d, place)
+        most = max(most, s.request[r, col.PROMPT] + min(s.request[r, col.OUTPUT], 4096))
+    return int(most)
+
+
+def start_run(s: State, d: int, begin: int, steps: int) -> None:
+    """Plan a run of at most `steps` decode steps that begins at `begin`, up to the next change."""
+    own = s.decode[d]
+    own[eng.ACTIVE] = eng.DECODING
+    own[col.BOUNDARY] = begin
+    if own[eng.N_STALE] > 0:
+        steps = 1
+    for place in range(own[col.RUNNING]):
+        if steps > 1:
+            steps = min(steps, s.request[member(s, d, place), col.FINISH_STEP] - own[col.STEP])
+    schedule(s, decoding_resource(s, d), _planned_end(s, d, steps))
+
+
+def _planned_end(s: State, d: int, most: int) -> int:
+    """Set the number of steps of the run, at most `most`, and return its end [ps]."""
+    own, page, growth = s.decode[d], s.run[col.PAGE], s.run[col.GROWTH]
+    n, context, step = own[col.RUNNING], own[col.CONTEXT], own[col.STEP]
+    free = _free_pages(s, d) - s.decode[d, growth + step % page]
+    head, least, clipped, planned = _head(s, d)
+    end = own[col.BOUNDARY] + decode_duration(s, d, n, context)
+    own[col.RUN] = 1
+    while own[col.RUN] < most:
+        context += n
+        step += 1
+        needed = s.decode[d, growth + step % page]
+        if needed > free:
+            break
+        if head >= 0:
+            total = context + n
+            kept = max(s.run[eng.RESERVE] * (n + own[eng.N_TRANSFER] + own[eng.N_WAITING]), planned - total)
+            if max(least, clipped - total) <= free * page - kept:
+                break
+        free -= needed
+        end += decode_duration(s, d, n, context)
+        own[col.RUN] += 1
+    return int(end)
+
+
+def _free_pages(s: State, d: int) -> int:
+    if s.run[eng.COLOCATED] == 1:
+        return int(s.prefill[d, col.FREE])
+    return int(s.decode[d, col.POOL] - s.decode[d, col.HELD])
+
+
+def _head(s: State, d: int) -> tuple[int, int, int, int]:
+    """Return who waits for room during a run (-1 for nobody), its needs, and what the batch is planned to need."""
+    own, reserve = s.decode[d], s.run[eng.RESERVE]
+    if s.run[eng.COLOCATED] == 1:
+        return -1, 0, 0, 0
+    r = own[eng.RETRACTED]
+    if r >= 0:
+        return int(r), int(s.request[r, col.PROMPT] + s.request[r, eng.GENERATED] + reserve), 0, most_planned(s, d)
+    r = own[col.RESERVING]
+    if r < 0 or own[col.RUNNING] + own[eng.N_TRANSFER] + own[eng.N_WAITING] >= own[eng.ROWS]:
+        return -1, 0, 0, 0
+    prompt = s.request[r, col.PROMPT]
+    return int(r), int(prompt + reserve), int(prompt + min(s.request[r, col.OUTPUT], 4096)), most_planned(s, d)
+
+
+def end_run_early(s: State, d: int) -> None:
+    """Let the run of steps end at the first boundary from now on, as something may change there."""
+    own, now = s.decode[d], s.run[col.NOW]
+    if own[eng.ACTIVE] != eng.DECODING or own[col.RUN] <= 1:
+        return
+    end, context, steps = own[col.BOUNDARY], own[col.CONTEXT], 0
+    while end < now or steps == 0:
+        end += decode_duration(s, d, own[col.RUNNING], context)
+        context += own[col.RUNNING]
+        steps += 1
+    own[col.RUN] = steps
+    schedule(s, decoding_resource(s, d), end)
+
+
+def commit_run(s: State, d: int) -> None:
+    """Do the steps that were planned; who is through, and who leaves, is not looked at."""
+    own, page, n = s.decode[d], s.run[col.PAGE], s.decode[d, col.RUNNING]
+    fresh = n - own[eng.N_STALE]
+    time = own[col.BOUNDARY]
+    batch_beyond = is_beyond(s, col.DOMAIN_BATCH, n)
+    for _ in range(own[col.RUN]):
+        grown = s.decode[d, s.run[col.GROWTH] + own[col.STEP] % page]
+        if grown > 0:
+            hold(s, d, grown, time)
+        own[col.DECODE_STEPS_BEYOND] += batch_beyond | is_beyond(s, col.DOMAIN_CONTEXT, own[col.CONTEXT])
+        time += decode_duration(s, d, n, own[col.CONTEXT])
+        s.windows[time // s.run[col.WINDOW]] += fresh
+        own[col.CONTEXT] += fresh
+        own[col.STEP] += 1
+    own[col.BUSY_TIME] += time - own[col.BOUNDARY]
+    own[col.DECODE_STEPS] += own[col.RUN]
+    own[col.RUN] = 0
+    for place in range(n):
+        r = member(s, d, place)
+        if s.request[r, col.FINISH_STEP] == own[col.STEP]:
+            own[eng.N_STALE] += 1
+            _grow_with(s, d, r, -1)
+
+
+def hold(s: State, d: int, pages: int, time: int) -> None:
+    """Take pages for the batch from `time` [ps] on; fewer give them back."""
+    if s.run[eng.COLOCATED] == 1:
+        s.prefill[d, col.FREE] -= pages
+        occupy(s, 2 * d, pages, time)
+    else:
+        s.decode[d, col.HELD] += pages
+        occupy(s, decode_pool(s, d), pages, time)

@@ -1,0 +1,153 @@
+"""A waiting request as a candidate of the batch that is being built (README §4, step 5)."""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.clock import push
+from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.engine.chunks import take_chunk
+from kvsweep.cluster.engine.kv import (
+    evict,
+    host_lock,
+    lock,
+    match,
+    put_on_device,
+    take_device,
+    unlock,
+)
+from kvsweep.cluster.engine.tree import end_of, split
+from kvsweep.cluster.retrieval import Decide, retrieved_pages
+from kvsweep.cluster.state import State
+
+TAKEN, PUT_OFF, CAPACITY, BUDGET, NONSENSE = range(5)
+"""What becomes of a candidate; the last three end the round."""
+
+
+def consider(s: State, w: int, r: int, decide: Decide) -> int:
+    """Take request `r` into the batch of worker `w`, if that goes."""
+    own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
+    match(s, w, r, (request[eng.TOKENS] - 1) // page)
+    if own[eng.FOUND_HOST] * page < s.run[eng.LOAD_LEAST]:
+        own[eng.FOUND_HOST] = 0
+    load = retrieved_pages(s, w, r, (own[eng.FOUND_DEVICE], own[eng.FOUND_HOST]), decide)
+    if load < 0:
+        s.run[col.SUSPECT] = r
+        return NONSENSE
+    extend = request[eng.TOKENS] - own[eng.FOUND_DEVICE] * page
+    if extend + reserve(s, r) >= room(s, w):
+        return CAPACITY
+    if up(extend - load * page, page) >= own[eng.REM_INPUT] and own[col.N_STEP] > 0:
+        return BUDGET
+    lock(s, w, own[eng.FOUND_NODE])
+    if own[eng.FOUND_HOST] > 0:
+        host_lock(s, own[eng.FOUND_DEEPEST], own[eng.FOUND_DEVICE], 1)
+    answer = _take_matched(s, w, r, load)
+    if own[eng.FOUND_HOST] > 0:
+        host_lock(s, own[eng.FOUND_DEEPEST], own[eng.FOUND_DEVICE], -1)
+    unlock(s, w, own[eng.FOUND_NODE])
+    return answer
+
+
+def _take_matched(s: State, w: int, r: int, load: int) -> int:
+    """Take request `r`, whose match is locked, into the batch, if that goes; `load` pages are to be loaded."""
+    own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
+    extend = request[eng.TOKENS] - own[eng.FOUND_DEVICE] * page
+    if extend + reserve(s, r) >= room(s, w):
+        return CAPACITY
+    node = own[eng.FOUND_NODE]
+    own[eng.LOADED] = 0
+    if load > 0:
+        node = _load_back(s, w, load)
+    loaded = own[eng.LOADED]
+    extend -= loaded * page
+    if up(extend, page) >= own[eng.REM_INPUT] and own[col.N_STEP] > 0:
+        return BUDGET
+    tokens = extend if up(extend, page) <= own[eng.REM_CHUNK] else own[eng.REM_CHUNK] // page * page
+    if tokens == 0:
+        return BUDGET
+    lock(s, w, node)
+    request[eng.LOCKED] = node
+    request[eng.COVERED] = own[eng.FOUND_DEVICE] + loaded
+    request[col.POSITION] = request[col.NEXT_POSITION] = request[eng.COVERED] * page
+    request[col.GAP_BEGIN] = request[col.GAP_END] = -1
+    request[col.TO_DO] = extend
+    request[eng.HELD_PAGES] = 0
+    own[col.USED_SLOTS] += 1
+    if request[col.ADMITTED] < 0:
+        request[col.ADMITTED] = request[col.READY] = s.run[col.NOW]
+        request[col.MATCHED], request[col.RETRIEVED] = own[eng.FOUND_DEVICE], loaded
+    take(s, w, r, tokens)
+    return TAKEN
+
+
+def _load_back(s: State, w: int, pages: int) -> int:
+    """Load the first `pages` host pages of the match; return the deepest node of the match on the device then."""
+    own = s.prefill[w]
+    if own[col.FREE] < pages:
+        evict(s, w, pages * s.run[col.PAGE])
+    if own[col.FREE] < pages:
+        return int(own[eng.FOUND_NODE])
+    end = own[eng.FOUND_DEVICE] + pages
+    n = own[eng.FOUND_DEEPEST]
+    while s.node[n, eng.BEGIN] >= end:
+        n = s.node[n, eng.PARENT]
+    if end_of(s, n) > end:
+        n = split(s, n, end - s.node[n, eng.BEGIN])
+    take_device(s, w, pages)
+    deepest = n
+    while n >= 0 and s.node[n, eng.DEVICE] == 0:
+        put_on_device(s, w, n)
+        n = s.node[n, eng.PARENT]
+    lock(s, w, deepest)
+    k = take_chunk(s)
+    s.chunk[k, col.CHUNK_REQUEST] = deepest
+    push(s.prefill, w, eng.LOADS, s.chunk, col.CHUNK_NEXT, k)
+    own[eng.LOADED] = pages
+    own[eng.STEP_LOADED] += pages
+    return int(deepest)
+
+
+def take(s: State, w: int, r: int, tokens: int) -> None:
+    """Give request `r` its share of the step being formed [token]."""
+    own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
+    request[col.TO_DO] -= tokens
+    request[eng.TAKEN] = tokens
+    begin = request[col.POSITION]
+    end = begin + tokens
+    if begin < request[col.GAP_BEGIN] < end:
+        front = request[col.GAP_BEGIN]
+        own[col.STEP_SQUARES] += front * front - begin * begin
+        end += request[col.GAP_END] - front
+        begin = request[col.GAP_END]
+    own[col.STEP_SQUARES] += end * end - begin * begin
+    own[col.STEP_TOKENS] += tokens
+    own[col.STEP_REACH] = max(own[col.STEP_REACH], end)
+    request[col.NEXT_POSITION] = end
+    charged = up(tokens, page)
+    own[eng.REM_INPUT] -= charged
+    own[eng.REM_CHUNK] -= charged
+    own[eng.OFF] += charged
+    if request[col.TO_DO] == 0:
+        own[eng.OFF] += reserve(s, r)
+    else:
+        own[col.PARTIAL] = r
+    s.prefill[w, s.run[eng.STEP_LIST] + own[col.N_STEP]] = r
+    own[col.N_STEP] += 1
+
+
+def reserve(s: State, r: int) -> int:
+    """Return the tokens that request `r` is taken to generate at this worker."""
+    if s.run[eng.COLOCATED] == 0:
+        return 1
+    return int(min(s.request[r, col.OUTPUT] - s.request[r, eng.GENERATED], 4096))
+
+
+def room(s: State, w: int) -> int:
+    """Return the tokens that the batch being built may still ask for."""
+    own = s.prefill[w]
+    return int((own[col.FREE] + own[col.IDLE]) * s.run[col.PAGE] - own[eng.OFF])
+
+
+def up(tokens: int, page: int) -> int:
+    """Return `tokens` rounded up to whole pages."""
+    return -(-tokens // page) * page

@@ -1,0 +1,154 @@
+"""The loop of a prefill worker (README §5)."""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.clock import push, schedule
+from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.engine.chunks import is_short
+from kvsweep.cluster.engine.insertion import insert, let_go
+from kvsweep.cluster.engine.resources import stepping_resource
+from kvsweep.cluster.engine.rounds import BATCH, FAILED, begin_waiting, form_batch, join_waiting, launch
+from kvsweep.cluster.engine.transfer import queue_chunk, settle
+from kvsweep.cluster.retrieval import Decide
+from kvsweep.cluster.state import State
+
+AT_REST, NEEDS_ROWS, NONSENSE = range(3)
+"""What a loop comes to."""
+
+
+def run_loop(s: State, w: int, decide: Decide) -> int:
+    """Run the loop of worker `w` until it is busy or has nothing to do."""
+    own = s.prefill[w]
+    if own[eng.PHASE] == eng.STEPPING and own[eng.RESULTS_DUE] == 1:
+        own[eng.RESULTS_DUE] = 0
+        _process_results(s, w)
+    while own[eng.PHASE] == eng.IDLE:
+        if is_short(s, 10 * own[col.SLOTS] + 512, 4 * own[col.SLOTS] + 8):
+            return NEEDS_ROWS
+        _insert_step(s, w)
+        moved = False
+        if s.run[eng.OVERLAP] == 0:
+            moved = _process_results(s, w)
+        moved = _bootstrap(s, w) or moved
+        own[eng.HELD_BEFORE], own[eng.OFF] = own[col.USED_SLOTS], 0
+        code = form_batch(s, w, decide)
+        if code == FAILED:
+            return NONSENSE
+        if code == BATCH:
+            launch(s, w)
+        if own[eng.PHASE] == eng.STALLED:
+            own[eng.RESULTS_DUE] = s.run[eng.OVERLAP]
+        elif s.run[eng.OVERLAP] == 1:
+            moved = _process_results(s, w) or moved
+        if not moved:
+            break
+    return AT_REST
+
+
+def end_phase(s: State, w: int) -> None:
+    """End what worker `w` is busy with: its stall, or its step."""
+    own, resource = s.prefill[w], stepping_resource(s, w)
+    if own[eng.PHASE] == eng.STALLED:
+        own[eng.PHASE] = eng.STEPPING
+        schedule(s, resource, s.run[col.NOW] + own[eng.STEP_TIME])
+        return
+    schedule(s, resource, col.NEVER)
+    if own[eng.PHASE] == eng.STEPPING:
+        own[eng.PHASE] = eng.IDLE
+        for place in range(own[col.N_STEP]):
+            r = s.prefill[w, s.run[eng.STEP_LIST] + place]
+            if s.request[r, col.TO_DO] == 0:
+                s.request[r, col.PREFILLED] = s.run[col.NOW]
+
+
+def join_bootstrap(s: State, w: int, r: int) -> None:
+    """Note that request `r`, which waits at worker `w`, has got its destination; they stay in order of arrival."""
+    request = s.request
+    begin_waiting(s, w, r)
+    head, tail = s.prefill[w, eng.BOOTING], s.prefill[w, eng.BOOTING_TAIL]
+    if head < 0 or request[tail, eng.SORT_KEY] < request[r, eng.SORT_KEY]:
+        push(s.prefill, w, eng.BOOTING, request, col.NEXT_PREFILL, r)
+        return
+    if request[head, eng.SORT_KEY] > request[r, eng.SORT_KEY]:
+        request[r, col.NEXT_PREFILL] = head
+        s.prefill[w, eng.BOOTING] = r
+        return
+    before = head
+    while request[request[before, col.NEXT_PREFILL], eng.SORT_KEY] < request[r, eng.SORT_KEY]:
+        before = request[before, col.NEXT_PREFILL]
+    request[r, col.NEXT_PREFILL] = request[before, col.NEXT_PREFILL]
+    request[before, col.NEXT_PREFILL] = r
+
+
+def reach(s: State, w: int, r: int) -> None:
+    """Bring request `r` to where its step got it and insert its pages."""
+    request = s.request[r]
+    end = request[col.NEXT_POSITION]
+    request[col.POSITION] = request[col.GAP_END] if end == request[col.GAP_BEGIN] else end
+    if request[col.TO_DO] == 0:
+        request[eng.COMPLETE] = 1
+    insert(s, w, r, request[col.POSITION] // s.run[col.PAGE], int(request[col.TO_DO] == 0))
+
+
+def _insert_step(s: State, w: int) -> None:
+    own = s.prefill[w]
+    for place in range(own[col.N_STEP]):
+        r = s.prefill[w, s.run[eng.STEP_LIST] + place]
+        reach(s, w, r)
+        s.prefill[w, s.run[eng.DONE_LIST] + place] = r
+    own[eng.N_DONE] = own[col.N_STEP]
+    own[col.N_STEP] = 0
+
+
+def _bootstrap(s: State, w: int) -> bool:
+    """Move requests with a destination to the waiting queue; return whether there were any."""
+    own, moved = s.prefill[w], False
+    while own[eng.BOOTING] >= 0 and own[eng.BETWEEN] < 2 * own[col.SLOTS]:
+        r = own[eng.BOOTING]
+        own[eng.BOOTING] = s.request[r, col.NEXT_PREFILL]
+        own[eng.BETWEEN] += 1
+        join_waiting(s, w, r)
+        moved = True
+    return moved
+
+
+def _process_results(s: State, w: int) -> bool:
+    """Send what the step that ended has reached, and end what has arrived; return whether requests moved."""
+    own = s.prefill[w]
+    moved = False
+    for place in range(own[eng.N_DONE]):
+        r = s.prefill[w, s.run[eng.DONE_LIST] + place]
+        queue_chunk(s, w, r)
+        if s.request[r, eng.COMPLETE] == 1:
+            push(s.prefill, w, eng.INFLIGHT, s.request, col.NEXT_PREFILL, r)
+            moved = True
+    own[eng.N_DONE] = 0
+    return _end_arrived(s, w) or moved
+
+
+def _end_arrived(s: State, w: int) -> bool:
+    """End the in-flight stage of the requests whose last chunk has arrived; return whether there were any."""
+    own, moved = s.prefill[w], False
+    before, r = -1, own[eng.INFLIGHT]
+    while r >= 0:
+        after = s.request[r, col.NEXT_PREFILL]
+        if s.request[r, col.HANDED] < 0:
+            before = r
+        else:
+            if before < 0:
+                own[eng.INFLIGHT] = after
+            else:
+                s.request[before, col.NEXT_PREFILL] = after
+            if after < 0:
+                own[eng.INFLIGHT_TAIL] = before
+            insert(s, w, r, s.request[r, col.FULL], 1)
+            let_go(s, w, r)
+            own[col.USED_SLOTS] -= 1
+            own[eng.BETWEEN] -= 1
+            own[col.LOAD] -= 1
+            s.request[r, eng.ANSWERED] = s.run[col.NOW]
+            settle(s, r)
+            moved = True
+        r = after
+    return moved
