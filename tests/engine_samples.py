@@ -136,7 +136,7 @@ def random_l3(rng: random.Random, page: int) -> L3:
     )  # fmt: skip
 
 
-def random_profile(rng: random.Random) -> Profile:
+def random_profile(rng: random.Random, kv_bytes: float = 20_000.0) -> Profile:
     """Return odd figures, where nothing coincides by chance, or round ones, where much happens at one instant."""
     if rng.random() < 0.5:
         step = {"fixed_seconds": 1.1e-3, "token_seconds": 1.3e-4, "token_pair_seconds": 1.7e-6, "least_seconds": 1.9e-3}
@@ -146,7 +146,7 @@ def random_profile(rng: random.Random) -> Profile:
         base, per_token, (setup, rate) = [1e-3] * 3, [0.0] * 3, (rng.choice((0.0, 1e-3)), 20e6)
     slower = rng.choice((1, 3, 20))
     values: dict[str, Any] = {
-        "name": "fuzzed", "tp": 1, "kv_bytes_per_token": 20_000.0, "prefill": {"boundary": "whole", **step},
+        "name": "fuzzed", "tp": 1, "kv_bytes_per_token": kv_bytes, "prefill": {"boundary": "whole", **step},
         "decode": {"boundary": "whole", "batch": [1, 2, 4], "base_seconds": base, "context_token_seconds": per_token},
         "handoff": path(setup_seconds=setup, bytes_per_s=rate * 2), "h2d": path(bytes_per_s=rate * 3 / slower),
         "d2h": path(setup_seconds=setup / 2, bytes_per_s=rate * 4 / slower),
@@ -202,7 +202,7 @@ def pressed(rng: random.Random, page: int, case: tuple[Trace, Rules]) -> tuple[T
     return trace(requests, page=page), rules
 
 
-def lengthy(rng: random.Random, case: tuple[Trace, Rules]) -> tuple[int, Trace, Rules]:
+def lengthy(rng: random.Random, case: tuple[Trace, Rules]) -> tuple[Trace, Rules]:
     """Prompts of hundreds of small pages, so that L3 works in several batches."""
     page, rules = rng.choice((1, 2)), case[1]
     families = [list(range(1000 * f, 1000 * f + 420)) for f in range(rng.randint(1, 3))]
@@ -226,7 +226,7 @@ def lengthy(rng: random.Random, case: tuple[Trace, Rules]) -> tuple[int, Trace, 
         first = rules.groups[0]
         rules.groups = [first, dataclasses.replace(first), *(g for g in rules.groups if g.role == "decode")]
         rules.gateway = rng.choice(("round_robin", "random", "power_of_two"))
-    return page, trace(requests, page=page), rules
+    return trace(requests, page=page), rules
 
 
 def random_case(seed: int) -> tuple[Trace, Rules, Profile]:
@@ -242,5 +242,5 @@ def random_case(seed: int) -> tuple[Trace, Rules, Profile]:
     elif mood < 0.6:
         case = pressed(rng, page, case)
     elif mood < 0.66:
-        _, *case = lengthy(rng, case)
+        return *lengthy(rng, case), random_profile(rng, 200.0)
     return *case, random_profile(rng)

@@ -345,6 +345,13 @@ class Cluster:
     def after(self, duration: int, order: int, worker: Any, action: Callable[[], None]) -> None:
         heapq.heappush(self.events, (self.now + duration, order, worker.number, next(self.serial), worker, action))
 
+    def at_start(self, stall: int, order: int, worker: Any, action: Callable[[], None]) -> None:
+        """Do `action` when a step begins: now, or after the stall before it."""
+        if stall:
+            self.after(stall, order, worker, action)
+        else:
+            action()
+
     def touch(self, worker: Any) -> None:
         if worker not in self.touched:
             self.touched.append(worker)

@@ -187,17 +187,20 @@ class DecodeWorker:
             request.held = 0
             self.retracted.append(request)
             self.retractions += 1
-        for request in self.members:
-            if self.needs_page(request):
-                self.hold(request, request.held + 1)
         if self.members:
             stale = [r for r in self.members if r.through]
             duration = decode_step(self)
             begin = self.sim.now + self.stall
             self.computed.append((begin, begin + duration))
+            self.sim.at_start(self.stall, DECODE, self, self.take_pages)
             self.occupy(self.stall + duration, ("decode", stale))
         elif self.stall:
             self.occupy(self.stall, ("stall", []))
+
+    def take_pages(self) -> None:
+        for request in self.members:
+            if self.needs_page(request):
+                self.hold(request, request.held + 1)
 
     def occupy(self, duration: int, step: tuple[str, list[Any]]) -> None:
         self.busy = True

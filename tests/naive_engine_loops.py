@@ -117,10 +117,7 @@ class ColocatedWorker(TreeWorker):
         if batch is not None:
             self.launch(batch)
             through = [request for request in running if request.through]
-            if self.stall:
-                self.sim.after(self.stall, STEP, self, lambda: self.leave(through))
-            else:
-                self.leave(through)
+            self.sim.at_start(self.stall, STEP, self, lambda: self.leave(through))
             return False
         if self.members:  # (c)
             self.decode()
@@ -168,18 +165,39 @@ class ColocatedWorker(TreeWorker):
             self.full = False
         return bool(requests)
 
+    def needs_page(self, request: Any) -> bool:
+        return not request.through and (request.prompt + request.generated - 1) % self.sim.page_size == 0
+
+    def missing(self) -> bool:
+        return self.tree.free < sum(self.needs_page(request) for request in self.members)
+
+    def make_room(self) -> None:
+        self.evict(sum(self.needs_page(request) for request in self.members) * self.sim.page_size)
+
     def decode(self) -> None:
         """Begin a decode step, if there is room for one (§8c)."""
-        page = self.sim.page_size
-
-        def needed() -> int:
-            return sum(not r.through and (r.prompt + r.generated - 1) % page == 0 for r in self.members)
-
-        if self.tree.free < needed():
+        if self.missing():
             self.poll_acks()
-            self.evict(needed() * page)
+            self.make_room()
+        retracted = self.retract()
+        if self.missing():
+            if self.partial is not None:
+                request, self.partial = self.partial, None
+                self.give_back(request)
+                self.waiting.insert(0, request)
+            self.make_room()
+        if self.missing():
+            return
+        self.sim.at_start(self.stall, STEP, self, self.take_pages)
+        if not retracted:
+            self.ratio = max(self.least, self.ratio - (self.start - self.least) / 600)
+        stale = [request for request in self.members if request.through]
+        self.occupy(self.sim.now + self.stall, decode_step(self), stale)
+
+    def retract(self) -> bool:
+        """Give up members while pages are missing, but for the last; return whether there were any."""
         retracted = False
-        while self.tree.free < needed() and sum(not r.through for r in self.members) > 1:
+        while self.missing() and sum(not request.through for request in self.members) > 1:
             request = hopeless(self.members)
             self.members.remove(request)
             self.give_back(request)
@@ -188,21 +206,12 @@ class ColocatedWorker(TreeWorker):
             self.retractions += 1
             tokens = sum(r.generated for r in self.members) + 20 * len(self.members)
             self.ratio = min(1.0, tokens / (sum(r.output for r in self.members) + 1))
-        if self.tree.free < needed():
-            if self.partial is not None:
-                request, self.partial = self.partial, None
-                self.give_back(request)
-                self.waiting.insert(0, request)
-            self.evict(needed() * page)
-        if self.tree.free < needed():
-            return
+        return retracted
+
+    def take_pages(self) -> None:
         for request in self.members:
-            if not request.through and (request.prompt + request.generated - 1) % page == 0:
+            if self.needs_page(request):
                 self.tree.take(request, 1)
-        if not retracted:
-            self.ratio = max(self.least, self.ratio - (self.start - self.least) / 600)
-        stale = [request for request in self.members if request.through]
-        self.occupy(self.sim.now + self.stall, decode_step(self), stale)
 
     def give_back(self, request: Any) -> None:
         """Undo an admission."""

@@ -312,6 +312,7 @@ class TreeWorker:
             if "prefill_start" not in request.at:
                 request.at["prefill_start"] = begin
                 request.at["h2d_delay"] = duration - alone
+                request.blocked[self.ended] += self.stall
         self.occupy(begin, duration, batch)
 
     def occupy(self, begin: int, duration: int, step: Any) -> None:
