@@ -38,6 +38,7 @@ def config_of(rules: Rules) -> ClusterConfig:
         "gateway": {"policy": rules.gateway, **gateway}, "eviction": {"policy": rules.eviction},
         "retrieval": {"policy": rules.retrieval, "rate_window_seconds": rules.rate_window_seconds},
         "write": {"policy": rules.write, "threshold": rules.threshold}, "handoff_sharing": rules.sharing,
+        "window_seconds": rules.window_seconds,
         "engine": {
             "overlap": rules.overlap, "schedule": rules.schedule, "max_prefill_tokens": first.max_prefill_tokens,
             "reserved_decode_tokens": reserve, "router_join": rules.router_join,
@@ -114,6 +115,9 @@ def run(trace: Trace, rules: Rules, profile: Profile, check: bool = True) -> dic
         "expirations": [tuple(row[:2]) for row in pages["expirations"][:n_prefill]],
         "retractions": [0] * (0 if colocated else n_prefill) + state.decode[:, eng.RETRACTIONS].tolist(),
         "occupancy": [tuple(row[:2]) for row in occupancy.tolist()],
+        "windows": {
+            name: ds[name].values.tolist() for name in ("outstanding", "completed_requests", "delivered_tokens")
+        },
         "trees": [_pages(trace, rules, state, w) for w in range(n_prefill)],
         "bytes": dict(zip(("handoff", "h2d", "d2h", "l3_read", "l3_write"), moved.tolist(), strict=True)),
     }  # fmt: skip

@@ -71,7 +71,7 @@ def random_trace(rng: random.Random, page: int, chunk: int) -> Trace:
             ids = [names.setdefault(prefix, len(names)) for prefix in chosen]
         n_input = page * len(ids) + rng.choice((0, 0, 1, -1, rng.randint(0, 3 * page)))
         if rng.random() < 0.1:
-            n_input = chunk * rng.randint(1, 3)
+            n_input = chunk * rng.randint(1, 3 if chunk <= 32 else 1)
         requests.append((time, max(1, n_input), rng.choice((1, 2, rng.randint(1, 12), rng.randint(1, 30))), ids))
         sessions.append(session)
     return trace(requests, page=page, sessions=sessions if rng.random() < 0.8 else None)
@@ -116,7 +116,7 @@ def random_rules(rng: random.Random, page: int, chunk: int) -> Rules:
         sharing=rng.choice(("processor_sharing", "processor_sharing", "none", "fifo")),
         prebuilt=rng.choice((0, 0, 10**9, 777_777_777)), n_layers=rng.choice((1, 2, 7)),
         conservativeness=rng.choice((0.3, 1.0, 2.0)), prefill_load_scale=rng.choice((0.5, 1.0)),
-        host_credit=rng.choice((0.75, 0.1)), disk_credit=rng.choice((0.25, 0.0)), active_weight=rng.choice((0.0, 3.0)),
+        host_credit=rng.choice((0.75, 0.1)), window_seconds=0.05, disk_credit=rng.choice((0.25, 0.0)), active_weight=rng.choice((0.0, 3.0)),
     )  # fmt: skip
     rules.threshold = 2 if rules.write == "write_through_selective" else rng.choice((1, 1, 1, 2))
     if rules.write in ("write_through", "write_through_selective") and rng.random() < 0.5:

@@ -97,6 +97,7 @@ class Rules:
     n_layers: int = 32
     conservativeness: float = 1.0
     l3: L3 | None = None
+    window_seconds: float = 5.0
     policy_files: Sequence[Path] = field(default_factory=tuple)
 
     @property
@@ -391,7 +392,7 @@ class Cluster:
             for request in waiting:
                 if request.hits is None:
                     request.blocked[worker.ended] += time - self.now
-        if self.rules.ttl is not None:
+        if self.rules.ttl is not None and not all(self.finished(request) for request in self.requests):
             age, every = (round(seconds * PS) for seconds in self.rules.ttl)
             for tick in range((self.now // every + 1) * every, time + 1, every):
                 self.now = tick
@@ -401,6 +402,12 @@ class Cluster:
         self.now = time
         for worker in self.tree_workers:
             worker.tree.now = time
+
+    def finished(self, request: Request) -> bool:
+        if request.at_prefill is None:
+            return request.arrival <= self.now  # rejected
+        answered = self.colocated or not self.rules.router_join or "answered" in request.at
+        return request.through and answered
 
     def arrive(self, request: Request) -> None:
         page, whole = self.page_size, self.pages(request.prompt + request.output)
@@ -476,6 +483,7 @@ def run(trace: Trace, rules: Rules, profile: Profile) -> dict[str, Any]:
         "retractions": [getattr(worker, "retractions", 0) for worker in workers],
         "busy": [sum(max(0, min(end, finish) - begin) for begin, end in worker.computed) for worker in workers],
         "occupancy": sim.occupancy(last_arrival or finish),
+        "windows": _windows(sim, requests, finish),
         "trees": [worker.tree.pages() for worker in sim.tree_workers],
         "bytes": {
             "handoff": [sim.transfers.bytes[worker.number] for worker in sim.tree_workers],
@@ -484,6 +492,23 @@ def run(trace: Trace, rules: Rules, profile: Profile) -> dict[str, Any]:
             "l3_write": [worker.writer.bytes for worker in sim.tree_workers],
         },
     }  # fmt: skip
+
+
+def _windows(sim: Cluster, requests: list[dict[str, Any]], finish: int) -> dict[str, list[int]]:
+    """Return what happens in each window of time."""
+    window = round(sim.rules.window_seconds * PS)
+    n = finish // window + 1
+    served = [request for request in requests if not request["rejected"]]
+    arrived, completed, delivered = (
+        [sum(time // window == i for time in times) for i in range(n)]
+        for times in (
+            [request["arrival"] for request in served],
+            [request["finish"] for request in served],
+            [time for request in sim.requests for time in request.tokens_at],
+        )
+    )
+    outstanding = np.cumsum(np.subtract(arrived, completed)).tolist()
+    return {"outstanding": outstanding, "completed_requests": completed, "delivered_tokens": delivered}
 
 
 def _reported(request: Request, sim: Cluster) -> dict[str, Any]:
