@@ -85,24 +85,24 @@ def run(trace: Trace, rules: Rules, profile: Profile, check: bool = True) -> dic
     colocated = done.config.is_colocated
     n_prefill, end = len(state.prefill), done.end
     causes = [str(cause) for cause in ds["cause"].values]
+    times = ["arrival", "prefill_start", "prefill_end", "first_token", "finish"] + ["handoff_end"] * (not colocated)
+    columns = {name: ds[name].values for name in (*times, "rejected", "uncached_tokens", "hit_tokens", "queue_delay",
+                                                  "prefill_worker", "decode_worker")}  # fmt: skip
+    ours = causes if not colocated else ["prefill", "prefill_slots", "prefill_capacity", "h2d"]
     requests = []
     for i in range(len(trace)):
-        row = ds.isel(request=i)
-        if row["rejected"].values:
-            requests.append({"arrival": picoseconds(row["arrival"].values), "rejected": True})
+        row = {name: column[i] for name, column in columns.items()}
+        if row["rejected"]:
+            requests.append({"arrival": picoseconds(row["arrival"]), "rejected": True})
             continue
-        found = {"rejected": False, "uncached": int(row["uncached_tokens"].values)}
-        found["hits"] = tuple(row["hit_tokens"].values.tolist())
-        times = ["arrival", "prefill_start", "prefill_end", "first_token", "finish"]
-        if not colocated:
-            times.append("handoff_end")
-        for name in times:
-            found[name] = picoseconds(row[name].values)
-        found["prefill_worker"] = int(row["prefill_worker"].values)
-        found["decode_worker"] = None if colocated else int(row["decode_worker"].values) - n_prefill
-        delays = zip(causes, picoseconds(row["queue_delay"].values), strict=True)
-        ours = ("prefill", "prefill_slots", "prefill_capacity", "h2d") if colocated else causes
-        found["delay"] = {cause: delay for cause, delay in delays if cause in ours}
+        found = {name: picoseconds(row[name]) for name in times}
+        delays = dict(zip(causes, picoseconds(row["queue_delay"]), strict=True))
+        found |= {
+            "rejected": False, "uncached": int(row["uncached_tokens"]), "hits": tuple(row["hit_tokens"].tolist()),
+            "prefill_worker": int(row["prefill_worker"]),
+            "decode_worker": None if colocated else int(row["decode_worker"]) - n_prefill,
+            "delay": {cause: delays[cause] for cause in ours},
+        }  # fmt: skip
         requests.append(found)
     busy = ds["utilization"].values * end
     occupancy = ds["occupancy"].values

@@ -116,7 +116,9 @@ def random_rules(rng: random.Random, page: int, chunk: int) -> Rules:
         sharing=rng.choice(("processor_sharing", "processor_sharing", "none", "fifo")),
         prebuilt=rng.choice((0, 0, 10**9, 777_777_777)), n_layers=rng.choice((1, 2, 7)),
         conservativeness=rng.choice((0.3, 1.0, 2.0)), prefill_load_scale=rng.choice((0.5, 1.0)),
-        host_credit=rng.choice((0.75, 0.1)), window_seconds=0.05, disk_credit=rng.choice((0.25, 0.0)), active_weight=rng.choice((0.0, 3.0)),
+        window_seconds=0.05, host_credit=rng.choice((0.75, 0.1)),
+        disk_credit=rng.choice((0.25, 0.0)),
+        active_weight=rng.choice((0.0, 3.0)),
     )  # fmt: skip
     rules.threshold = 2 if rules.write == "write_through_selective" else rng.choice((1, 1, 1, 2))
     if rules.write in ("write_through", "write_through_selective") and rng.random() < 0.5:
