@@ -109,7 +109,7 @@ def _planned_end(s: State, d: int, most: int) -> int:
     own, page, growth = s.decode[d], s.run[col.PAGE], s.run[col.GROWTH]
     n, context, step = own[col.RUNNING], own[col.CONTEXT], own[col.STEP]
     free = _free_pages(s, d) - s.decode[d, growth + step % page]
-    head, least, clipped, planned = _head(s, d)
+    pages, least, clipped, planned = _head(s, d)
     end = own[col.BOUNDARY] + decode_duration(s, d, n, context)
     own[col.RUN] = 1
     while own[col.RUN] < most:
@@ -118,7 +118,7 @@ def _planned_end(s: State, d: int, most: int) -> int:
         needed = s.decode[d, growth + step % page]
         if needed > free:
             break
-        if head >= 0:
+        if 0 <= pages <= free:
             total = context + n
             kept = max(s.run[eng.RESERVE] * (n + own[eng.N_TRANSFER] + own[eng.N_WAITING]), planned - total)
             if max(least, clipped - total) <= free * page - kept:
@@ -136,18 +136,20 @@ def _free_pages(s: State, d: int) -> int:
 
 
 def _head(s: State, d: int) -> tuple[int, int, int, int]:
-    """Return who waits for room during a run (-1 for nobody), its needs, and what the batch is planned to need."""
+    """Return the pages that who waits for room needs (-1 for nobody), its tokens, and what the batch is to need."""
     own, reserve = s.decode[d], s.run[eng.RESERVE]
     if s.run[eng.COLOCATED] == 1:
         return -1, 0, 0, 0
     r = own[eng.RETRACTED]
     if r >= 0:
-        return int(r), int(s.request[r, col.PROMPT] + s.request[r, eng.GENERATED] + reserve), 0, most_planned(s, d)
+        tokens = s.request[r, col.PROMPT] + s.request[r, eng.GENERATED]
+        return int(-(-(tokens - 1) // s.run[col.PAGE])), int(tokens + reserve), 0, most_planned(s, d)
     r = own[col.RESERVING]
     if r < 0 or own[col.RUNNING] + own[eng.N_TRANSFER] + own[eng.N_WAITING] >= own[eng.ROWS]:
         return -1, 0, 0, 0
     prompt = s.request[r, col.PROMPT]
-    return int(r), int(prompt + reserve), int(prompt + min(s.request[r, col.OUTPUT], 4096)), most_planned(s, d)
+    clipped = int(prompt + min(s.request[r, col.OUTPUT], 4096))
+    return int(s.request[r, col.PAGES]), int(prompt + reserve), clipped, most_planned(s, d)
 
 
 def end_run_early(s: State, d: int) -> None:

@@ -114,10 +114,11 @@ def _resume(s: State, d: int) -> bool:
     while own[eng.RETRACTED] >= 0:
         r = own[eng.RETRACTED]
         tokens = s.request[r, col.PROMPT] + s.request[r, eng.GENERATED]
-        if own[col.HELD] > 0 and tokens + s.run[eng.RESERVE] > _allocatable(s, d):
+        pages = _pages(s, tokens - 1)
+        fits = tokens + s.run[eng.RESERVE] <= _allocatable(s, d) and pages <= own[col.POOL] - own[col.HELD]
+        if own[col.HELD] > 0 and not fits:
             break
         pop(s.decode, d, eng.RETRACTED, s.request, col.NEXT_DECODE)
-        pages = _pages(s, tokens - 1)
         hold(s, d, pages, s.run[col.NOW])
         push(s.decode, d, col.JOINING, s.request, col.NEXT_DECODE, r)
         own[eng.N_WAITING] += 1
@@ -138,6 +139,8 @@ def _preallocate(s: State, d: int) -> bool:
             break
         prompt, output = s.request[r, col.PROMPT], s.request[r, col.OUTPUT]
         if max(prompt + reserve, prompt + min(output, 4096) - total) > room:
+            break
+        if s.request[r, col.PAGES] > own[col.POOL] - own[col.HELD]:
             break
         room -= prompt + reserve
         pop(s.decode, d, col.RESERVING, s.request, col.NEXT_DECODE)
