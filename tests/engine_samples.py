@@ -107,7 +107,7 @@ def random_rules(rng: random.Random, page: int, chunk: int) -> Rules:
         groups=random_groups(rng, page, chunk), page_size=page, gateway=rng.choice(GATEWAYS), seed=rng.randrange(5),
         balance_requests=rng.choice((0, 2, 32)), balance_ratio=rng.choice((1.0, 1.5)),
         match_ratio=rng.choice((0.0, 0.3, 0.5)), tree_tokens=page * rng.choice((5, 20, 1000)),
-        eviction=rng.choice(("lru", "lru", "fifo", "lfu")), retrieval=rng.choice(RETRIEVALS),
+        eviction=rng.choice(("lru", "lru", "fifo", "lfu", "gdsf", "belady")), retrieval=rng.choice(RETRIEVALS),
         ttl=(rng.choice((0.01, 0.1, 0.4)), rng.choice((0.003, 0.01, 0.1))) if rng.random() < 0.25 else None,
         rate_window_seconds=rng.choice((0.05, 60.0)), ttft_seconds=rng.choice((0.003, 0.01, 1.0)),
         write=rng.choice(("write_through", "write_through", "write_through_selective", "write_back", "none")),
@@ -117,8 +117,7 @@ def random_rules(rng: random.Random, page: int, chunk: int) -> Rules:
         prebuilt=rng.choice((0, 0, 10**9, 777_777_777)), n_layers=rng.choice((1, 2, 7)),
         conservativeness=rng.choice((0.3, 1.0, 2.0)), prefill_load_scale=rng.choice((0.5, 1.0)),
         window_seconds=0.05, host_credit=rng.choice((0.75, 0.1)),
-        disk_credit=rng.choice((0.25, 0.0)),
-        active_weight=rng.choice((0.0, 3.0)),
+        disk_credit=rng.choice((0.25, 0.0)), active_weight=rng.choice((0.0, 3.0)),
     )  # fmt: skip
     rules.threshold = 2 if rules.write == "write_through_selective" else rng.choice((1, 1, 1, 2))
     if rules.write in ("write_through", "write_through_selective") and rng.random() < 0.5:

@@ -9,6 +9,7 @@ Times are integers [ps], capacities integers [page].
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -120,6 +121,7 @@ class Request:
         # Pages without a name are this request's alone, and so are those of its answer.
         self.chain = named + [(number, k) for k in range(len(named), (self.prompt + self.output) // page)]
         self.rejected = True
+        self.settled = False  # admitted once, or rejected
         self.at_prefill: Any = None
         self.at_decode: Any = None
         self.reserved = False
@@ -156,6 +158,7 @@ class Request:
 
     def admitted(self, matched: int, loaded: range, now: int, page: int) -> None:
         """Note the hits of the first admission (§11)."""
+        self.settled = True
         if self.hits is None:
             own = sum(place in self.brought for place in loaded)
             self.hits = matched * page, (len(loaded) - own) * page, own * page
@@ -311,11 +314,18 @@ class Cluster:
             else:
                 kind = PrefillWorker if group.role == "prefill" else ColocatedWorker
                 self.tree_workers.append(kind(self, len(self.tree_workers), group))
+        for worker in self.tree_workers:
+            worker.tree.time_of, worker.tree.next_use = self.prefill_time, self.next_use
         self.colocated = not self.decode
         self.gateways = Gateway(rules, self.tree_workers), Gateway(rules, self.decode)
         rng = np.random.default_rng(rules.seed)
         self.draws = rng.integers(0, 2**31, (len(trace), 4)).tolist()
         self.history: list[tuple[int, list[tuple[int, int]]]] = []
+
+    def next_use(self, page: Any) -> float:
+        """Return the number of the next request that has `page`, infinity for none (``belady``)."""
+        due = (r.number for r in self.requests if not r.settled and page in r.chain[: r.n_full])
+        return min(due, default=math.inf)
 
     # -- durations
 
@@ -427,6 +437,7 @@ class Cluster:
             and whole <= w.pool_tokens // page
         ]
         if not sources or not (targets or self.colocated):
+            request.settled = True
             return
         draws = self.draws[request.number]
         request.rejected = False

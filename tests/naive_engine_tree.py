@@ -23,6 +23,7 @@ class Node:
         self.device_locks: set[Lock] = set()
         self.host_locks: set[Lock] = set()
         self.hits = self.walk = self.time = self.made = 0
+        self.ages = (0, 0)  # of both tiers at the last walk
 
     def ancestors(self) -> list[Node]:
         """Return this node and those above it, the deepest first, without the root."""
@@ -60,7 +61,9 @@ class Tree:
         self.prefetching = 0  # host pages held for prefetches
         self.evicted, self.expired = [0, 0], [0, 0]
         self.start_copy: Callable[[Copy], None] = lambda copy: None
-        self.next_use: Callable[[Name], Any] = lambda name: 0
+        self.ages = [0, 0]
+        self.next_use: Callable[[Name], float] = lambda name: 0.0
+        self.time_of: Callable[[range], int] = lambda positions: 0
 
     # -- what there is
 
@@ -103,7 +106,7 @@ class Tree:
         """Make the first `at` pages of `node` its new parent, and return that."""
         front = Node(node.pages[:at], node.parent)
         front.device, front.host, front.hits = node.device, node.host, node.hits
-        front.walk, front.time, front.made = node.walk, node.time, node.made
+        front.walk, front.time, front.made, front.ages = node.walk, node.time, node.made, node.ages
         front.device_locks, front.host_locks = set(node.device_locks), set(node.host_locks)
         front.parent.children[front.pages[0]] = front
         node.pages, node.parent = node.pages[at:], front
@@ -119,7 +122,7 @@ class Tree:
             same = common(node.pages, names[at:])
             if same < len(node.pages):
                 node = self.split(node, same)
-            node.walk, node.time = self.walks, self.now
+            node.walk, node.time, node.ages = self.walks, self.now, tuple(self.ages)
             passed.append(node)
             at += same
         return passed
@@ -179,7 +182,7 @@ class Tree:
         new = Node(list(pages), passed[-1] if passed else self.root)
         new.parent.children[pages[0]] = new
         new.walk = new.made = self.walks
-        new.time = self.now
+        new.time, new.ages = self.now, tuple(self.ages)
         return new
 
     def hand_over(self, request: Any, pages: int) -> None:
@@ -234,10 +237,25 @@ class Tree:
 
     # -- eviction (§3.4)
 
-    def key(self, node: Node) -> tuple[Any, ...]:
-        policy = self.rules.eviction
-        first = {"lru": 0, "fifo": node.made, "lfu": node.hits}[policy]
-        return first, node.walk
+    def priority(self, node: Node, tier: int) -> int:
+        """Return what ``gdsf`` goes by."""
+        n, end = len(node.pages), len(node.chain())
+        whole = self.time_of(range((end - n) * self.page_size, end * self.page_size))
+        return node.ages[tier] + node.hits * max(1, whole // n)
+
+    def next_victim(self, nodes: list[Node], tier: int) -> Node:
+        """Return which of `nodes` goes first from the device (0) or the host (1)."""
+        keys: dict[str, Callable[[Node], float]] = {
+            "lru": lambda node: 0,
+            "fifo": lambda node: node.made,
+            "lfu": lambda node: node.hits,
+            "gdsf": lambda node: self.priority(node, tier),
+            "belady": lambda node: -self.next_use(node.pages[0]),
+        }
+        victim = min(nodes, key=lambda node: (keys[self.rules.eviction](node), node.walk))
+        if self.rules.eviction == "gdsf":
+            self.ages[tier] = max(self.ages[tier], self.priority(victim, tier))
+        return victim
 
     def evict(self, tokens: int) -> int:
         """Free at least `tokens` of the device, if there are as many; return the pages copied to the host."""
@@ -250,7 +268,7 @@ class Tree:
             ]
             if not leaves:
                 break
-            node = min(leaves, key=self.key)
+            node = self.next_victim(leaves, 0)
             freed += len(node.pages)
             self.evicted[0] += len(node.pages)
             if not node.host and self.rules.write == "write_back":
@@ -278,7 +296,7 @@ class Tree:
             ]
             if not leaves:
                 break
-            node = min(leaves, key=self.key)
+            node = self.next_victim(leaves, 1)
             freed += len(node.pages)
             self.evicted[1] += len(node.pages)
             self.remove(node)
