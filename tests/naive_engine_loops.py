@@ -106,7 +106,7 @@ class ColocatedWorker(TreeWorker):
         return min(request.output - request.generated, CLIP)
 
     def promised(self) -> float:
-        return sum(self.clip(request) * self.ratio for request in self.members)
+        return self.ratio * sum(self.clip(request) for request in self.members)
 
     def once(self) -> bool:
         step, self.step = self.step, None
@@ -206,6 +206,8 @@ class ColocatedWorker(TreeWorker):
             self.retractions += 1
             tokens = sum(r.generated for r in self.members) + 20 * len(self.members)
             self.ratio = min(1.0, tokens / (sum(r.output for r in self.members) + 1))
+            if self.missing():
+                self.make_room()
         return retracted
 
     def take_pages(self) -> None:

@@ -233,7 +233,7 @@ def _occupancy(state: State) -> NDArray[np.float64]:
     mean = state.run[col.PAGE] * (pools[:, 0] * span - pools[:, 1]) / span if span else np.zeros(len(pools))
     occupancy = np.zeros((n_prefill + n_decode, len(TIERS)))
     occupancy[:n_prefill, :2] = mean[: 2 * n_prefill].reshape(-1, 2)
-    occupancy[n_prefill:, 0] = mean[2 * n_prefill :]
+    occupancy[n_prefill:, 0] = mean[2 * n_prefill : 2 * n_prefill + n_decode]
     # Sums of products leave a hair below 0 for a pool that held nothing.
     return np.asarray(np.maximum(occupancy, 0.0))
 

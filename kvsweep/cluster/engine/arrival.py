@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.clock import push, schedule, touch_decode
+from kvsweep.cluster.clock import push, schedule, touch_decode, touch_prefill
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.batch import end_run_early
 from kvsweep.cluster.engine.resources import arrival_resource
+from kvsweep.cluster.engine.rounds import begin_waiting, join_waiting
 from kvsweep.cluster.gateway import choose
 from kvsweep.cluster.gateway.candidates import count
+from kvsweep.cluster.gateway.loads import routed
 from kvsweep.cluster.retrieval import note_arrival
 from kvsweep.cluster.state import State
 
@@ -28,13 +30,18 @@ def arrive(s: State) -> None:
         s.run[col.LEFT] -= 1
         return
     _prepare(s, r)
-    w = choose(s, col.PREFILL_SIDE, r, at_prefill)
-    s.request[r, col.AT_PREFILL] = s.request[r, col.AT_DECODE] = w
-    s.prefill[w, col.LOAD] += 1
+    w = d = choose(s, col.PREFILL_SIDE, r, at_prefill)
+    if s.run[eng.COLOCATED] == 0:
+        d = choose(s, col.DECODE_SIDE, r, at_decode)
+    routed(s, r, w, d)
     note_arrival(s, w, r)
-    d = choose(s, col.DECODE_SIDE, r, at_decode)
-    s.request[r, col.AT_DECODE] = d
-    s.decode[d, col.LOAD] += 1
+    if s.run[eng.COLOCATED] == 1:
+        if s.prefill[w, eng.BATCH_FULL] == 0:
+            end_run_early(s, w)
+        begin_waiting(s, w, r)
+        join_waiting(s, w, r)
+        touch_prefill(s, w)
+        return
     if s.decode[d, col.RESERVING] < 0:
         end_run_early(s, d)
     push(s.decode, d, col.RESERVING, s.request, col.NEXT_DECODE, r)

@@ -77,6 +77,20 @@ def _node(s: State, n: int) -> int:
 
 
 def _pools(s: State, w: int) -> int:
+    own = s.prefill[w]
+    device, host, idle = _held(s, w)
+    held, host_held = s.real[col.N_REAL + 4 * w], s.real[col.N_REAL + 4 * w + 2]
+    if own[col.FREE] < 0 or device + own[col.FREE] != own[col.POOL] or held != device:
+        return 1
+    if own[col.HOST_FREE] < 0 or host + own[col.HOST_FREE] != own[col.HOST_POOL] or host_held != host:
+        return 2
+    if idle != own[col.IDLE]:
+        return 3
+    return 0 if _is_ordered(s, w, eng.ON_DEVICE_LIST) and _is_ordered(s, w, eng.ON_HOST_LIST) else 5
+
+
+def _held(s: State, w: int) -> tuple[int, int, int]:
+    """Return the pages worker `w` holds on device and host, and those of them that can be evicted from the device."""
     device = host = idle = 0
     for n in range(s.run[eng.N_NODES]):
         if s.node[n, eng.TREE] == w:
@@ -86,17 +100,15 @@ def _pools(s: State, w: int) -> int:
                 idle += s.node[n, eng.LENGTH]
     for r in range(s.run[col.NEXT_ARRIVAL]):
         if s.request[r, col.AT_PREFILL] == w:
-            device += s.request[r, eng.HELD_PAGES]
+            if s.run[eng.COLOCATED] == 0 or s.request[r, eng.COMPLETE] == 0:
+                device += s.request[r, eng.HELD_PAGES]
             host += max(0, s.request[r, eng.FETCH_SPACE])
-    own = s.prefill[w]
-    if own[col.FREE] < 0 or device + own[col.FREE] != own[col.POOL] or s.real[col.N_REAL + 4 * w] != device:
-        return 1
-    held = s.real[col.N_REAL + 4 * w + 2]
-    if own[col.HOST_FREE] < 0 or host + own[col.HOST_FREE] != own[col.HOST_POOL] or held != host:
-        return 2
-    if idle != own[col.IDLE]:
-        return 3
-    return 0 if _is_ordered(s, w, eng.ON_DEVICE_LIST) and _is_ordered(s, w, eng.ON_HOST_LIST) else 5
+    if s.run[eng.COLOCATED] == 1:
+        for place in range(s.decode[w, col.RUNNING]):
+            r = member(s, w, place)
+            tokens = s.request[r, col.PROMPT] + generated(s, w, r) - 1
+            device += -(-tokens // s.run[col.PAGE]) - s.request[r, eng.COVERED]
+    return int(device), int(host), int(idle)
 
 
 def _is_ordered(s: State, w: int, kind: int) -> bool:
@@ -113,19 +125,27 @@ def _is_ordered(s: State, w: int, kind: int) -> bool:
 
 def _request(s: State, r: int) -> int:
     request, page = s.request[r], s.run[col.PAGE]
-    if request[col.ADMITTED] < 0 or s.run[eng.COLOCATED] == 1:
+    if request[col.ADMITTED] < 0:
         return 0
     if (request[col.MATCHED] + request[col.RETRIEVED]) * page >= request[col.PROMPT] or request[col.TO_DO] < 0:
         return 7
     if request[eng.ANSWERED] >= 0:
         return 0 if request[col.TO_DO] == 0 and request[eng.HELD_PAGES] == 0 else 6
-    n = request[eng.LOCKED]
-    if end_of(s, n) != request[eng.COVERED] or (n >= 0 and s.node[n, eng.LOCKS] < 1):
+    if s.run[eng.COLOCATED] == 1:
+        return _sharer(s, r)
+    if _sharer(s, r) != 0:
         return 6
     reached = -(-request[col.NEXT_POSITION] // page)
     if request[col.GAP_BEGIN] >= 0 and request[col.NEXT_POSITION] <= request[col.GAP_BEGIN]:
         reached += (request[col.GAP_END] - request[col.GAP_BEGIN]) // page
     return 0 if request[eng.HELD_PAGES] == reached - request[eng.COVERED] else 6
+
+
+def _sharer(s: State, r: int) -> int:
+    n = s.request[r, eng.LOCKED]
+    if n < 0:
+        return 0 if s.request[r, eng.COVERED] == 0 or s.request[r, eng.LAST_TOKEN] >= 0 else 6
+    return 0 if end_of(s, n) == s.request[r, eng.COVERED] and s.node[n, eng.LOCKS] >= 1 else 6
 
 
 def _batch(s: State, d: int) -> int:

@@ -82,6 +82,15 @@ def victim(s: State, d: int) -> int:
     return best
 
 
+def planned_tokens(s: State, d: int) -> int:
+    """Return the tokens that the batch may still generate, as far as is planned for [token]."""
+    found = 0
+    for place in range(s.decode[d, col.RUNNING]):
+        r = member(s, d, place)
+        found += min(s.request[r, col.OUTPUT] - generated(s, d, r), 4096)
+    return int(found)
+
+
 def most_planned(s: State, d: int) -> int:
     """Return the largest prompt with what may be generated after it of the batch [token]."""
     most = 0

@@ -29,7 +29,8 @@ def consider(s: State, w: int, r: int, decide: Decide) -> int:
     match(s, w, r, (request[eng.TOKENS] - 1) // page)
     if own[eng.FOUND_HOST] * page < s.run[eng.LOAD_LEAST]:
         own[eng.FOUND_HOST] = 0
-    load = retrieved_pages(s, w, r, (own[eng.FOUND_DEVICE], own[eng.FOUND_HOST]), decide)
+    split = (own[eng.FOUND_DEVICE], own[eng.FOUND_HOST], -(-request[eng.TOKENS] // page))
+    load = retrieved_pages(s, w, r, split, decide)
     if load < 0:
         s.run[col.SUSPECT] = r
         return NONSENSE
@@ -72,7 +73,7 @@ def _take_matched(s: State, w: int, r: int, load: int) -> int:
     request[col.GAP_BEGIN] = request[col.GAP_END] = -1
     request[col.TO_DO] = extend
     request[eng.HELD_PAGES] = 0
-    own[col.USED_SLOTS] += 1
+    own[col.USED_SLOTS] += 1 - s.run[eng.COLOCATED]
     if request[col.ADMITTED] < 0:
         request[col.ADMITTED] = request[col.READY] = s.run[col.NOW]
         request[col.MATCHED], request[col.RETRIEVED] = own[eng.FOUND_DEVICE], loaded

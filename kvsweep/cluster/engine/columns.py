@@ -14,8 +14,8 @@ from kvsweep.cluster import columns as col
     COLOCATED, OVERLAP, SCHEDULE, MAX_INPUT, RESERVE, JOIN, PREBUILT, LOAD_LEAST, LAYERS, WRITE_POLICY,
     STORE, STORE_POOL, STOP_POLICY, PREFETCH_LEAST, TIMEOUT, TIMEOUT_PER_KI, BATCH_PAGES, QUERY,
     READ_SETUP, READ_PER_BYTE, WRITE_SETUP, WRITE_PER_BYTE, READ_LOW, READ_HIGH, STORE_LOW, STORE_HIGH, ROUTED,
-    UNFINISHED, N_NODES, FREE_NODE, FREE_CHUNK, STARTS, STEP_LIST, DONE_LIST, SOURCES, N_RUN,
-) = range(col.N_RUN, col.N_RUN + 36)  # fmt: skip
+    UNFINISHED, N_NODES, FREE_NODE, FREE_CHUNK, STARTS, STEP_LIST, DONE_LIST, SOURCES, RATIOS, N_RUN,
+) = range(col.N_RUN, col.N_RUN + 37)  # fmt: skip
 FCFS, LPM = range(2)
 WRITE_NONE, WRITE_THROUGH, WRITE_BACK = range(3)
 BEST_EFFORT, WAIT_COMPLETE, WAIT_TIMEOUT = range(3)
@@ -34,27 +34,28 @@ BEST_EFFORT, WAIT_COMPLETE, WAIT_TIMEOUT = range(3)
 # Prefill workers. PHASE of the scheduler; of the round being formed what is left (REM_…, OFF [token]), what was loaded,
 # the stall, why it ended. FOUND_…: the match of the candidate.
 (
-    PHASE, RESULTS_DUE, N_DONE, LAUNCH_AT, STEP_TIME, STALL, REM_INPUT, REM_CHUNK, OFF, HELD_BEFORE, LOADED,
+    PHASE, RESULTS_DUE, N_DONE, LAUNCH_AT, STEP_TIME, STALL, REM_INPUT, REM_CHUNK, OFF, OFF_UP, HELD_BEFORE, LOADED,
     STEP_LOADED, WHY,
     FOUND_NODE, FOUND_DEVICE, FOUND_HOST, FOUND_DEEPEST, BETWEEN, BATCH_FULL, N_OUT, FETCHING_TOKENS,
     READING_STATE, READING_REQUEST, STORE_READS, STORE_WRITES, STORE_READS_BEYOND, STORE_WRITES_BEYOND,
     STORE_READ_PAGES, STORE_WRITTEN_PAGES, STORE_PLACED, STORE_WAITS,
     BOOTING, BOOTING_TAIL, INFLIGHT, INFLIGHT_TAIL, COPYING, COPYING_TAIL, COPIED, COPIED_TAIL, LOADS, LOADS_TAIL,
     READS, READS_TAIL, WRITES, WRITES_TAIL, N_PREFILL,
-) = range(col.N_PREFILL, col.N_PREFILL + 46)  # fmt: skip
+) = range(col.N_PREFILL, col.N_PREFILL + 47)  # fmt: skip
 IDLE, STALLED, STEPPING = range(3)
 """Phases."""
 
 # Decode workers. ROWS: most requests with device KV; N_FRESH of a prebuilt round stand behind the batch;
-# N_STALE members are through. D_STALL: the stall of the loop. ACTIVE: what it is busy with.
+# N_STALE members are through. LOWERED: whether the first step of a run lowers the ratio. D_STALL: the stall of the
+# loop. ACTIVE: what it is busy with.
 (
-    ACTIVE, ROWS, N_FRESH, N_STALE, N_TRANSFER, N_WAITING, N_ARRIVED, D_STALL, RETRACTIONS, RESUMED,
+    ACTIVE, ROWS, N_FRESH, N_STALE, N_TRANSFER, N_WAITING, N_ARRIVED, D_STALL, RETRACTIONS, LOWERED,
     TRANSFER, TRANSFER_TAIL, RETRACTED, RETRACTED_TAIL, N_DECODE,
 ) = range(col.N_DECODE, col.N_DECODE + 15)  # fmt: skip
 RESTING, DECODING, PREBUILDING, STALLING, DECODED, PREBUILT_DONE = range(6)
 """What a decode worker is busy with."""
-RATIO, RATIO_START, RATIO_LEAST, N_RATIO = range(4)
-"""Real numbers of a colocated worker."""
+N_RATIO = 4
+"""Real numbers of a colocated worker, from RATIOS on: the ratio, its start, its least, what a step takes off."""
 
 # Nodes of the trees: LENGTH pages of the chain of request CHAIN_OF from page BEGIN on, which is page OFFSET of the
 # segment at place PLACE.

@@ -20,6 +20,7 @@ from kvsweep.cluster.engine.batch import (
 from kvsweep.cluster.engine.prefill import join_bootstrap
 from kvsweep.cluster.engine.resources import decoding_resource
 from kvsweep.cluster.engine.transfer import settle
+from kvsweep.cluster.gateway.loads import left_decode
 from kvsweep.cluster.state import State
 
 
@@ -70,7 +71,7 @@ def end_step(s: State, d: int) -> None:
         through = s.request[r, col.FINISH_STEP] <= step
         if through and s.request[r, eng.LAST_TOKEN] < 0:
             s.request[r, eng.LAST_TOKEN] = now
-            s.decode[d, col.LOAD] -= 1
+            left_decode(s, r)
             settle(s, r)
             through = s.run[eng.OVERLAP] == 0
         if through:
@@ -208,7 +209,7 @@ def _end_prebuilt(s: State, d: int) -> None:
             s.windows[now // s.run[col.WINDOW]] += 1
             if request[col.OUTPUT] == 1:
                 request[eng.LAST_TOKEN] = now
-                own[col.LOAD] -= 1
+                left_decode(s, r)
                 hold(s, d, -request[col.PAGES], now)
             settle(s, r)
         if request[eng.LAST_TOKEN] < 0:

@@ -7,6 +7,7 @@ from kvsweep.cluster.clock import due, earliest
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.arrival import arrive
 from kvsweep.cluster.engine.chunks import is_short
+from kvsweep.cluster.engine.colocated import run_colocated_loop
 from kvsweep.cluster.engine.decode import end_phase as end_decode_phase
 from kvsweep.cluster.engine.decode import run_loop as run_decode_loop
 from kvsweep.cluster.engine.insertion import end_copy
@@ -75,7 +76,10 @@ def _handle(s: State, resource: int) -> None:
     elif resource < 2 * n_decode:
         d = resource - n_decode
         end_decode_phase(s, d)
-        s.decode[d, col.DIRTY] = 1
+        if s.run[eng.COLOCATED] == 1:
+            s.prefill[d, col.DIRTY] = 1
+        else:
+            s.decode[d, col.DIRTY] = 1
     elif resource < 2 * n_decode + 4 * n_prefill:
         kind, w = (resource - 2 * n_decode) // n_prefill, (resource - 2 * n_decode) % n_prefill
         if kind == 2:
@@ -96,7 +100,7 @@ def _loops(s: State, decide: Decide) -> int:
             run_decode_loop(s, d)
     for w in range(s.prefill.shape[0]):
         if s.prefill[w, col.DIRTY] == 1:
-            code = run_prefill_loop(s, w, decide)
+            code = run_colocated_loop(s, w, decide) if s.run[eng.COLOCATED] == 1 else run_prefill_loop(s, w, decide)
             if code == NEEDS_ROWS:
                 s.run[eng.UNFINISHED] = 1
                 return col.GROW

@@ -10,6 +10,7 @@ from kvsweep.cluster.engine.insertion import insert, let_go
 from kvsweep.cluster.engine.resources import stepping_resource
 from kvsweep.cluster.engine.rounds import BATCH, FAILED, begin_waiting, form_batch, join_waiting, launch
 from kvsweep.cluster.engine.transfer import queue_chunk, settle
+from kvsweep.cluster.gateway.loads import left_prefill, prefilled
 from kvsweep.cluster.retrieval import Decide
 from kvsweep.cluster.state import State
 
@@ -31,7 +32,8 @@ def run_loop(s: State, w: int, decide: Decide) -> int:
         if s.run[eng.OVERLAP] == 0:
             moved = _process_results(s, w)
         moved = _bootstrap(s, w) or moved
-        own[eng.HELD_BEFORE], own[eng.OFF] = own[col.USED_SLOTS], 0
+        own[eng.HELD_BEFORE] = own[col.USED_SLOTS]
+        own[eng.OFF] = own[eng.OFF_UP] = 0
         code = form_batch(s, w, decide)
         if code == FAILED:
             return NONSENSE
@@ -58,8 +60,9 @@ def end_phase(s: State, w: int) -> None:
         own[eng.PHASE] = eng.IDLE
         for place in range(own[col.N_STEP]):
             r = s.prefill[w, s.run[eng.STEP_LIST] + place]
-            if s.request[r, col.TO_DO] == 0:
+            if s.request[r, col.TO_DO] == 0 and s.request[r, col.PREFILLED] < 0:
                 s.request[r, col.PREFILLED] = s.run[col.NOW]
+                prefilled(s, r)
 
 
 def join_bootstrap(s: State, w: int, r: int) -> None:
@@ -146,7 +149,7 @@ def _end_arrived(s: State, w: int) -> bool:
             let_go(s, w, r)
             own[col.USED_SLOTS] -= 1
             own[eng.BETWEEN] -= 1
-            own[col.LOAD] -= 1
+            left_prefill(s, r)
             s.request[r, eng.ANSWERED] = s.run[col.NOW]
             settle(s, r)
             moved = True

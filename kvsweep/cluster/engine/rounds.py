@@ -17,7 +17,7 @@ NOTHING, BATCH, FAILED = range(3)
 
 
 def form_batch(s: State, w: int, decide: Decide) -> int:
-    """Build a prefill batch at worker `w`; with one, its step is planned. HELD_BEFORE and OFF are given."""
+    """Build a prefill batch at worker `w`; HELD_BEFORE and OFF (OFF_UP if rounded up) are given."""
     own = s.prefill[w]
     own[eng.STALL] = own[eng.STEP_LOADED] = 0
     own[col.N_STEP] = own[col.STEP_TOKENS] = own[col.STEP_SQUARES] = own[col.STEP_REACH] = 0
@@ -50,7 +50,7 @@ def poll(s: State, w: int) -> None:
 def _go_on(s: State, w: int) -> bool:
     """Give the partial request its share of the step; False where there is no room for any."""
     own, page, r = s.prefill[w], s.run[col.PAGE], s.prefill[w, col.PARTIAL]
-    room = (own[col.FREE] + own[col.IDLE]) * page - own[eng.OFF]
+    room = (own[col.FREE] + own[col.IDLE]) * page - own[eng.OFF_UP]
     most = min(own[eng.REM_CHUNK], room)
     left = s.request[r, col.TO_DO]
     tokens = left if left <= most else most // page * page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvsweep.catalog import load
 from kvsweep.cluster import columns as col
@@ -40,8 +41,9 @@ def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) 
     count = n_resources(n_prefill, n_decode)
     wide = state._replace(
         run=run,
-        real=state.real,
+        real=_reals(state, config),
         request=request,
+        chain=_with_answers(state, request, config) if config.is_colocated else state.chain,
         prefill=_prefill_rows(state, config),
         decode=_decode_rows(state, config),
         entry_of=np.full((1, 1), -1, dtype=np.int32),
@@ -59,10 +61,36 @@ def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) 
     run[col.INBOUND] = run[col.GROWTH] + config.page_size
     run[col.TIMES] = run[col.INBOUND] + n_prefill
     slots = int(state.prefill[:, col.SLOTS].max()) + 1
+    run[eng.RATIOS] = len(state.real)
     run[eng.STEP_LIST] = eng.N_PREFILL
     run[eng.DONE_LIST] = eng.N_PREFILL + slots
     run[eng.SOURCES] = eng.N_PREFILL + 2 * slots
     return wide
+
+
+def _reals(state: State, config: ClusterConfig) -> NDArray[np.float64]:
+    """Return the real numbers, with the ratio of each colocated worker, its start, its least, what a step takes off."""
+    if not config.is_colocated:
+        return state.real
+    start = min(1.0, 0.7 * config.engine.conservativeness)
+    least = 0.14 * start
+    return np.concatenate((state.real, np.tile([start, start, least, (start - least) / 600], config.n_prefill)))
+
+
+def _with_answers(state: State, request: Ints, config: ClusterConfig) -> Ints:
+    """Return the chains, each with a segment of its own for the full pages that its answer adds."""
+    stored = request[:, col.PROMPT] + request[:, col.OUTPUT] - 1
+    pages = stored // config.page_size - request[:, col.FULL]
+    begins, ends = request[:, col.CHAIN].copy(), request[:, col.CHAIN_END].copy()
+    own = np.flatnonzero(pages > 0)
+    shift = np.cumsum(pages > 0)
+    at = ends[own]
+    first = int(state.chain[:, col.SEGMENT].max(initial=-1)) + 1
+    rows = np.zeros((len(own), col.N_PLACE), dtype=np.int64)
+    rows[:, col.SEGMENT], rows[:, col.SEGMENT_PAGES] = first + np.arange(len(own)), pages[own]
+    request[:, col.CHAIN] = begins + shift - (pages > 0)
+    request[:, col.CHAIN_END] = ends + shift
+    return np.insert(state.chain, at, rows, axis=0)
 
 
 def _most_running(state: State) -> int:

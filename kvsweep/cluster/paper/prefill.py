@@ -166,7 +166,7 @@ def _admit(s: State, w: int, r: int, decide: Decide) -> int:
     own, request = s.prefill[w], s.request[r]
     expire(s, w)
     matched, following = match(s, w, r)
-    retrieved = retrieved_pages(s, w, r, (matched, following), decide)
+    retrieved = retrieved_pages(s, w, r, (matched, following, request[col.PAGES]), decide)
     if retrieved < 0:
         s.run[col.SUSPECT] = r
         return NONSENSE
