@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import engine_core
 import naive_engine
 from cluster_samples import path, trace
 from naive_engine import L3, Group, Rules
@@ -15,7 +16,7 @@ from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.trace.model import Trace
 
 Run = Callable[[Trace, Rules, Profile], dict[str, Any]]
-RUNS: dict[str, Run] = {"twin": naive_engine.run}
+RUNS: dict[str, Run] = {"core": engine_core.run, "twin": naive_engine.run}
 """What computes a run; equal in what `naive_engine.run` returns but for ``sim``."""
 
 

@@ -458,6 +458,7 @@ class Cluster:
         """Assert what must hold after every instant."""
         for worker in self.tree_workers:
             worker.tree.check()
+            worker.routed.check()
             mine = [r for r in self.requests if r.at_prefill is worker]
             assert worker.tree.own == sum(r.own for r in mine)
             assert worker.tree.prefetching == sum(p.held for p in worker.prefetches())
@@ -468,8 +469,7 @@ class Cluster:
         for worker in self.decode:
             worker.check()
         if self.l3 is not None:
-            assert len(self.l3) <= self.l3.capacity
-            assert all(name in self.l3.marks for chain in self.l3.pins.values() for name in chain)
+            self.l3.check()
 
     def occupancy(self, end: int) -> list[tuple[float, float]]:
         """Return the mean over time, from 0 to `end`, of the tokens held in each pool."""

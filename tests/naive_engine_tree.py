@@ -360,6 +360,7 @@ class PageSet:
         self.number = 0
         self.marks: dict[Name, int] = {}
         self.depth: dict[Name, int] = {}
+        self.before: dict[Name, Name] = {}  # the page before each, None for the first
         self.pins: dict[Any, list[Name]] = {}
 
     def __len__(self) -> int:
@@ -380,6 +381,14 @@ class PageSet:
                 gone = min(old, key=lambda page: (self.marks[page], -self.depth[page]))
                 del self.marks[gone], self.depth[gone]
             self.marks[name], self.depth[name] = self.number, depth
+            self.before[name] = names[depth - 1] if depth else None
+
+    def check(self) -> None:
+        assert len(self.marks) <= self.capacity
+        for name in self.marks:
+            before = self.before[name]
+            assert before is None or self.marks[before] >= self.marks[name], "not closed"
+        assert all(name in self.marks for chain in self.pins.values() for name in chain)
 
 
 def common(one: Sequence[Name], other: Sequence[Name]) -> int:

@@ -14,6 +14,7 @@ from engine_samples import RUNS, Run, pd
 from naive_engine import Group, Rules
 
 US, MS = 10**6, 10**9
+PATHS = ("handoff", "h2d", "d2h")
 
 
 @pytest.fixture(params=sorted(RUNS))
@@ -96,7 +97,7 @@ def test_7_the_host_is_inclusive(run: Run) -> None:
 def test_8_loading_overlaps_with_computing_layer_by_layer(run: Run) -> None:
     # 32B, TP 2: 64 layers, 131 072 byte a token and rank, 25 GB/s; 1.5 ms a layer.
     model = profile(
-        kv_bytes_per_token=131_072.0, h2d={"boundary": "whole", "bytes_per_s": 25e9},
+        kv_bytes_per_token=131_072.0, **{path: {"boundary": "whole", "bytes_per_s": 25e9} for path in PATHS},
         prefill={"boundary": "whole", "fixed_seconds": 0.096, "token_seconds": 0.0},
     )  # fmt: skip
     case = [(0.0, 8256, 1, pages(1, 129)), (1000.0, 12_000, 1, ()), (2000.0, 8256, 1, pages(1, 129))]
