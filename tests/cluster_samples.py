@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,12 +71,18 @@ Request = tuple[float, int, int, Sequence[int]]
 """Arrival [s], prompt and answer [token], names of the prompt's pages."""
 
 
-def trace(requests: Sequence[Request], page: int = PAGE, sessions: Sequence[int] | None = None) -> Trace:
-    """Return a trace of these requests."""
+def trace(
+    requests: Sequence[Request],
+    page: int = PAGE,
+    sessions: Sequence[int | None] | None = None,
+    thinks: Sequence[float] | None = None,
+) -> Trace:
+    """Return a trace of these requests; `thinks` [s] are those of a closed loop."""
     builder = Builder(Notes())
     for i, (arrival, n_input, n_output, ids) in enumerate(requests):
         session = sessions[i] if sessions else None
-        builder.add(arrival, (n_input, n_output), runs=(list(ids), []), session=session)
+        think = thinks[i] if thinks else math.nan
+        builder.add(arrival, (n_input, n_output), runs=(list(ids), []), session=session, think=think)
     return builder.finish(page, "by hand")
 
 
@@ -90,14 +97,16 @@ def traces(draw: st.DrawFn) -> Trace:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     families = [rng.integers(0, 2, 10).tolist() for _ in range(rng.integers(1, 6))]
     requests, time = [], 0.0
-    for _ in range(draw(st.integers(1, 40))):
+    for _ in range(draw(st.integers(2, 40))):
         time += rng.choice((0.0, 0.0, 0.001, 0.013, 0.05, 0.4))
         steps = families[rng.integers(len(families))][: rng.integers(0, 11)]
         # The name of a page follows from the choices up to it, so that families share what they choose alike.
         ids = [int("1" + "".join(map(str, steps[: k + 1])), 2) for k in range(len(steps))]
         n_input = max(1, 4 * len(ids) + int(rng.integers(0, 7)))
         requests.append((float(time), n_input, int(rng.integers(1, 10)), ids))
-    return trace(requests, page=4, sessions=rng.integers(0, 4, len(requests)).tolist())
+    sessions = rng.integers(0, 4, len(requests))
+    sessions[:2] = 0  # in closed loop there must be a request that follows another
+    return trace(requests, page=4, sessions=sessions.tolist())
 
 
 @st.composite
@@ -124,9 +133,11 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
          "max_running": draw(st.integers(1, 4)), "graph_buckets": [1, 2, 4]}
     ]  # fmt: skip
     policies = {name: {key: draw(value) for key, value in fields.items()} for name, fields in pick.items()}
+    workload = {"mode": draw(st.sampled_from(("open", "closed"))), "think_seconds": draw(st.sampled_from((None, 0.01)))}
     return parse_config(
         {
             "fidelity": "paper", "page_size": 4, "workers": prefill + decode, "slo": {"ttft_seconds": 0.01},
+            "workload": workload,
             "handoff_sharing": draw(st.sampled_from(SHARINGS)), **policies,
         },
         "cluster",

@@ -47,6 +47,8 @@ class Request:
         named = trace.blocks[trace.offsets[number] : trace.offsets[number + 1]].tolist()[: self.n_full]
         # Pages without a name are this request's alone.
         self.names = named + [(number, k) for k in range(len(named), self.n_full)]
+        self.follows: Request | None = None  # closed loop: the request before it in its session
+        self.think = 0
         self.rejected = True
         self.settled = False  # admitted, or rejected
         self.at_prefill: PrefillWorker
@@ -341,6 +343,8 @@ class Cluster:
         if trace.block_size:
             trace = change_block_size(trace, config.page_size)
         self.requests = [Request(i, trace, config.page_size) for i in range(len(trace))]
+        if config.workload.mode == "closed":
+            self.wait_for_each_other(trace)
         owners: dict[Any, set[int]] = {}
         for request in self.requests:
             for name in request.names:
@@ -371,7 +375,8 @@ class Cluster:
 
     def run(self) -> None:
         for request in self.requests:
-            self.after(request.arrival, (ARRIVALS, request.number), lambda request=request: self.arrive(request))
+            if not request.follows:
+                self.expect(request, request.arrival)
         while times := [time for time in (*(d.due() for d in self.decode), *self.events[:1]) if time is not None]:
             self.move_clock(min(time[0] if isinstance(time, tuple) else time for time in times))
             for worker in self.decode:
@@ -381,6 +386,27 @@ class Cluster:
                 heapq.heappop(self.events)[-1]()
             self.dispatch()
             self.note_held()
+
+    def expect(self, request: Request, time: int) -> None:
+        request.arrival = time
+        self.after(time - self.now, (ARRIVALS, request.number), lambda: self.arrive(request))
+
+    def let_follow(self, request: Request) -> None:
+        """Let the next request of the session come after its think time (§4)."""
+        later = next((other for other in self.requests if other.follows is request), None)
+        if later:
+            self.expect(later, self.now + later.think)
+
+    def wait_for_each_other(self, trace: Trace) -> None:
+        """Have each request of a session but the first follow the one before it (§4)."""
+        last: dict[int, Request] = {}
+        for request, stated in zip(self.requests, trace.think.tolist(), strict=True):
+            before = last.get(request.session) if request.session >= 0 else None
+            last[request.session] = request
+            if before:
+                seconds = self.config.workload.think_seconds if math.isnan(stated) else stated
+                request.follows = before
+                request.think = request.arrival - before.arrival if seconds is None else round(seconds * PS)
 
     def move_clock(self, time: int) -> None:
         for worker in self.prefill:
@@ -412,6 +438,8 @@ class Cluster:
         sources = [worker for worker in self.prefill if worker.device.pool >= self.pages(request.prompt)]
         targets = [worker for worker in self.decode if worker.pool >= whole]
         request.settled = not (sources and targets)
+        if request.settled:
+            self.let_follow(request)
         if sources and targets:
             draws = self.draws[request.number]
             request.rejected = False

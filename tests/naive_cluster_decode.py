@@ -139,3 +139,4 @@ class DecodeWorker:
                 self.promised -= self.sim.pages(request.prompt + request.output)
                 del self.holds[request]
                 self.in_progress.remove(request)
+                self.sim.let_follow(request)

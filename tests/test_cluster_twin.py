@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from pathlib import Path
@@ -61,11 +62,12 @@ def random_trace(rng: random.Random, page: int) -> Trace:
         ids = [names.setdefault(prefix, len(names)) for prefix in chosen]
         n_input = max(1, page * len(ids) + rng.choice((0, 0, 1, -1, rng.randint(0, 3 * page))))
         requests.append((time, n_input, rng.choice((1, 2, rng.randint(1, 12))), ids))
-    sessions = [rng.randint(0, 3) for _ in requests] if rng.random() < 0.8 else None
-    return trace(requests, page=page, sessions=sessions)
+    sessions = [rng.choice((0, 1, 2, 3, None)) for _ in requests] if rng.random() < 0.8 else None
+    thinks = [rng.choice((math.nan, 0.0, 0.001, 0.02)) for _ in requests] if rng.random() < 0.5 else None
+    return trace(requests, page=page, sessions=sessions, thinks=thinks)
 
 
-def random_config(rng: random.Random, page: int) -> ClusterConfig:
+def random_config(rng: random.Random, page: int, loops: tuple[str, ...]) -> ClusterConfig:
     """Return a cluster of one to three prefill and one or two decode workers with tight pools and any policies."""
     prefill = [
         {"role": "prefill", "tp": 1, "device_tokens": page * rng.choice((6, 10, 10, 13, 24)) + rng.randrange(page),
@@ -80,6 +82,7 @@ def random_config(rng: random.Random, page: int) -> ClusterConfig:
     ]  # fmt: skip
     values = {
         "fidelity": "paper", "page_size": page, "workers": prefill + decode,
+        "workload": {"mode": rng.choice(loops), "think_seconds": rng.choice((None, None, 0.0, 0.005))},
         "gateway": {"policy": rng.choice(GATEWAYS), "seed": rng.randrange(5),
                     "balance_requests": rng.choice((0, 2, 32)), "balance_ratio": rng.choice((1.0, 1.5)),
                     "match_ratio": rng.choice((0.0, 0.3, 0.5)), "prefill_load_scale": rng.choice((0.0, 1.0, 2.3)),
@@ -171,7 +174,9 @@ def policy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def random_case(seed: int) -> tuple[Trace, ClusterConfig, Profile]:
     rng = random.Random(seed)
     page = rng.randint(1, 8)
-    return random_trace(rng, page), random_config(rng, page), random_profile(rng)
+    case = random_trace(rng, page)
+    loops = ("open", "closed") if (case.turn > 0).any() else ("open",)
+    return case, random_config(rng, page, loops), random_profile(rng)
 
 
 def small_cluster(prefill: dict[str, Any], **changes: Any) -> ClusterConfig:

@@ -77,8 +77,8 @@ def prefill_resource(s: State, w: int) -> int:
 
 
 def arrival_resource(s: State) -> int:
-    """Return the resource of arrivals."""
-    return int(2 * s.decode.shape[0] + 3 * s.prefill.shape[0])
+    """Return the resource of arrivals, which is the last."""
+    return int(s.run[col.N_RESOURCES] - 1)
 
 
 def push(table: Ints, row: int, queue: int, links: Ints, link: int, item: int) -> None:

@@ -17,14 +17,16 @@ HANDOFF, H2D, D2H = range(3)
 # What `advance` returns.
 DONE, PAUSED, GROW, STUCK, NONSENSE = range(5)
 
-# Scalars of the run: first what changes (SUSPECT is the request a bad end is about), then constants. TURN is the
-# gateway's next worker of each side; GROWTH, INBOUND, TIMES are where these begin in a row of decode workers.
+# Scalars of the run: first what changes (SUSPECT is the request a bad end is about), then constants. ARRIVED counts
+# requests. TURN is the gateway's next worker of each side; GROWTH, INBOUND, TIMES are where these begin in a row of
+# decode workers, SESSIONS (by side), PENDING and ORACLE where these do in `State.lists`.
 (
-    NOW, NEXT_ARRIVAL, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, TURN, TURN_DECODE,
+    NOW, ARRIVED, N_PENDING, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, TURN, TURN_DECODE,
     PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARING, RETRIEVAL, FRONT,
-    RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, LEAVES, GROWTH, INBOUND, TIMES,
+    RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, N_RESOURCES, LEAVES, GROWTH, INBOUND, TIMES,
+    CLOSED, SESSIONS, SESSIONS_DECODE, PENDING, ORACLE,
     STEP_FIXED, STEP_PER_TOKEN, STEP_PER_PAIR, STEP_LEAST, PATHS,
-) = range(32)  # fmt: skip
+) = range(39)  # fmt: skip
 """PATHS: (setup [fs], per byte [1e-18 s]) of each path; then DOMAIN: (low, high) of each measured range."""
 DOMAIN = PATHS + 6
 N_RUN = DOMAIN + 14
@@ -37,6 +39,7 @@ RETRIEVE_ALL, RETRIEVE_NONE, RETRIEVE_ASK = range(3)
 SHARE_NONE, SHARE_EQUALLY, SHARE_FIFO = range(3)
 
 # Requests. CHAIN to CHAIN_END are places in `State.chain`. IN_PLACE [page] are computed where they already are.
+# FOLLOWER is the request that arrives THINK [ps] (its own) after this one is over, in closed loop.
 # PROMPT, OUTPUT, POSITION, GAP_…, SENT, TO_DO [token]; FULL, PAGES: full pages, and with the rest.
 (
     ARRIVAL, PROMPT, OUTPUT, SESSION, FULL, PAGES, REJECTED, AT_PREFILL, AT_DECODE,
@@ -44,8 +47,8 @@ SHARE_NONE, SHARE_EQUALLY, SHARE_FIFO = range(3)
     CHUNK_BEGAN, CHUNK_ALONE, HANDED, JOINED, FIRST_TOKEN, FINISHED, FINISH_STEP,
     POSITION, NEXT_POSITION, GAP_BEGIN, GAP_END, SENT, TO_DO, PRIVATE, HOLDS, WRITE_BEGIN, WRITE_END,
     CHUNK_HEAD, CHUNK_TAIL, SLOTS_BEFORE, CAPACITY_BEFORE, NEXT_PREFILL, NEXT_DECODE, NEXT_WRITE, NEXT_ROUTED,
-    DRAW, DRAW_2, DRAW_3, DRAW_4, CHAIN, CHAIN_END, IN_PLACE, N_REQUEST,
-) = range(52)  # fmt: skip
+    DRAW, DRAW_2, DRAW_3, DRAW_4, CHAIN, CHAIN_END, IN_PLACE, FOLLOWER, THINK, N_REQUEST,
+) = range(54)  # fmt: skip
 REQUEST_INPUTS = 6
 """The first columns of a request are given; all others start at -1."""
 

@@ -155,6 +155,14 @@ class SharedTier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """When requests arrive; `think_seconds` [s] is for turns of a closed loop whose think time the trace lacks."""
+
+    mode: Literal["open", "closed"] = "open"
+    think_seconds: Annotated[float, Range("s", 0.0, 1e6)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
     """Service level objectives of a request; None is no objective."""
 
@@ -170,6 +178,7 @@ class ClusterConfig:
     name: str = "cluster"
     fidelity: Fidelity = "engine"
     page_size: PageSize = 64
+    workload: Workload = Workload()
     gateway: Gateway = Gateway()
     eviction: Eviction = Eviction()
     retention: Retention = Retention()
@@ -245,7 +254,8 @@ def config_mapping(config: ClusterConfig) -> dict[str, Any]:
         del values["l3"]
     if config.fidelity == "paper":
         del values["engine"], values["gateway"]["tree_tokens"]
-    values["slo"] = {name: value for name, value in values["slo"].items() if value is not None}
+    for optional in ("workload", "slo"):
+        values[optional] = {name: value for name, value in values[optional].items() if value is not None}
     return {**values, "workers": groups}
 
 

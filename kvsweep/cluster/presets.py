@@ -47,6 +47,11 @@ workers:
     max_running: 32            # sequences in a batch
     graph_buckets: [1, 2, 4, 8, 12, 16, 24, 32]   # a batch takes the time of the least bucket that holds it
 
+workload:
+  mode: open                   # open: requests arrive when the trace says | closed: the next one of a session arrives
+                               # when the answer before it is complete and its user has thought: as long as the trace
+                               # says, else think_seconds, else as long as the recorded arrivals are apart
+
 gateway:
   # {gateways}
   policy: round_robin

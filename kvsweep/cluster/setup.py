@@ -11,12 +11,12 @@ from kvsweep.cluster.engine.setup import extend
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State, winner_tree
+from kvsweep.cluster.workload import PICO, Turns, turns
 from kvsweep.errors import InputError
 from kvsweep.policies.context import SIDES
 from kvsweep.policies.registry import Policy
 from kvsweep.trace.model import Trace, offsets_of
 
-PICO = 1e12
 LONGEST = 4_000_000
 """Longest trace [s]: a third of what the clock can hold, so that the run may end later."""
 WINDOWS = 1 << 14
@@ -38,22 +38,25 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     _check_range(trace, config, profile, policy)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     request = _requests(trace, config.page_size)
+    later = turns(trace, config, LONGEST)
+    _let_wait(request, later)
     n_resources = 2 * n_decode + 3 * n_prefill + 1
     real = np.zeros(col.N_REAL + 2 * (2 * n_prefill + n_decode))
     real[: col.N_REAL] = _real_settings(config, profile, policy)
     decode = _decode_workers(config, profile)
+    run = _scalars(config, times, policy, int(request[-1, col.ARRIVAL]))
+    lists = _lists(trace, config, found, later, run)
     state = State(
-        run=_scalars(config, times, policy, int(request[-1, col.ARRIVAL])),
+        run=run,
         real=real,
         request=request,
         prefill=_prefill_workers(config),
         decode=decode,
-        sessions=_none((2, int(trace.session.max(initial=-1)) + 1)),
+        lists=lists,
         chain=_places(found),
         entry_of=np.full((n_prefill, len(found.length)), -1, dtype=np.int32),
         entry=np.zeros((_most_entries(found, n_prefill), col.N_ENTRY), dtype=np.int64),
         chunk=np.zeros((_most_chunks(trace, config), col.N_CHUNK), dtype=np.int64),
-        oracle=_oracle(found) if config.eviction.policy == "belady" else np.zeros(0, dtype=np.int64),
         windows=np.zeros(WINDOWS, dtype=np.int64),
         node=_none((1, 1)),
         bucket=_none((1,)),
@@ -64,6 +67,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     request[:, col.CHAIN], request[:, col.CHAIN_END] = found.offsets[:-1], found.offsets[1:]
     request[:, col.DRAW : col.DRAW + 4] = np.random.default_rng(config.gateway.seed).integers(0, 2**31, (n, 4))
     state.run[col.LEFT] = n
+    state.run[col.N_RESOURCES] = n_resources
     state.run[col.LEAVES] = len(state.due) // 3
     state.run[col.GROWTH] = col.N_DECODE + _most_running(config)
     state.run[col.INBOUND] = state.run[col.GROWTH] + config.page_size
@@ -82,12 +86,39 @@ def _places(found: Chains) -> Ints:
     return places
 
 
-def _oracle(found: Chains) -> Ints:
-    """Return the first use of each segment, as a place in what follows: the requests that use it in order, NEVER."""
+def _let_wait(request: Ints, later: Turns) -> None:
+    """Have requests that follow another one wait for it to be over."""
+    request[later.request, col.ARRIVAL] = -1
+    request[later.request, col.THINK] = later.think
+    request[later.previous, col.FOLLOWER] = later.request
+
+
+def _lists(trace: Trace, config: ClusterConfig, found: Chains, later: Turns, run: Ints) -> Ints:
+    """Return the lists of the state, and note in the scalars `run` where each begins."""
+    n_sessions = int(trace.session.max(initial=-1)) + 1
+    run[col.SESSIONS_DECODE], run[col.PENDING] = n_sessions, 2 * n_sessions
+    parts = [_none((2 * n_sessions,))]
+    if len(later.request):
+        # In order of arrival they are a heap already; it never holds more, as each that leaves lets one follow at most.
+        pending = np.setdiff1d(np.arange(len(trace)), later.request)
+        run[col.CLOSED], run[col.N_PENDING] = 1, len(pending)
+        run[col.OCCUPANCY_END] = col.NEVER
+        parts.append(pending)
+    run[col.ORACLE] = sum(len(part) for part in parts)
+    if config.eviction.policy == "belady":
+        parts.append(_oracle(found, int(run[col.ORACLE])))
+    return np.concatenate(parts)
+
+
+def _oracle(found: Chains, begin: int) -> Ints:
+    """Return the first use of each segment, as a place in what follows: the requests that use it in order, NEVER.
+
+    Places are counted from `begin` before this list.
+    """
     counts = np.bincount(found.chain, minlength=len(found.length))
     first = len(counts) + offsets_of(counts + 1)[:-1]
     oracle = np.full(2 * len(counts) + len(found.chain), col.NEVER, dtype=np.int64)
-    oracle[: len(counts)] = first
+    oracle[: len(counts)] = begin + first
     users = np.repeat(np.arange(len(found.offsets) - 1), np.diff(found.offsets))
     by_segment = np.argsort(found.chain, kind="stable")
     oracle[np.repeat(first - offsets_of(counts)[:-1], counts) + np.arange(len(users))] = users[by_segment]

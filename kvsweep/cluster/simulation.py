@@ -21,8 +21,9 @@ from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.paper import audit as paper_audit
 from kvsweep.cluster.paper import loop as paper
 from kvsweep.cluster.profile import Profile, parse_profile, read_profile
-from kvsweep.cluster.setup import initial_state
+from kvsweep.cluster.setup import LONGEST, initial_state
 from kvsweep.cluster.state import State
+from kvsweep.cluster.workload import turns
 from kvsweep.errors import InputError, PolicyError, ResultError
 from kvsweep.grid.jit import decision, program, program_is_compiled
 from kvsweep.policies.context import Context
@@ -88,7 +89,8 @@ def finish(
     _core(_is_engine(state))(state, 0, _decision(policy))  # compiles, which is no part of the run's time
     began = time.process_time()
     state = checked_run(state, policy) if check else compiled_run(state, policy)
-    trace = replace(trace, notes=(*trace.notes, *_page_notes(trace, config.page_size)))
+    assumed = (*_page_notes(trace, config.page_size), *turns(trace, config, LONGEST).notes())
+    trace = replace(trace, notes=(*trace.notes, *assumed))
     return Finished(state, trace, config, profile, policy, time.process_time() - began)
 
 

@@ -33,8 +33,12 @@ class State(NamedTuple):
     """(prefill worker, column)."""
     decode: Ints
     """(decode worker, column)."""
-    sessions: Ints
-    """(side, session) worker of each session."""
+    lists: Ints
+    """Lists of several kinds one after the other; scalars of the run say where each begins.
+
+    SESSIONS: worker of each session, of each side. PENDING: heap of arrivals (`arrivals`). ORACLE, for ``belady``:
+    place in this array of the next use of each segment; then the requests that use each of them, and NEVER.
+    """
     chain: Ints
     """(place, column) segments of the prompts of all requests."""
     entry_of: NDArray[np.int32]
@@ -43,8 +47,6 @@ class State(NamedTuple):
     """(entry, column)."""
     chunk: Ints
     """(chunk, column)."""
-    oracle: Ints
-    """For ``belady``: the place here of the next use of each segment; then the requests that use each, and NEVER."""
     windows: Ints
     """(window) tokens delivered."""
     node: Ints

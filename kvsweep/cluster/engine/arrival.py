@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.clock import push, schedule, touch_decode, touch_prefill
+from kvsweep.cluster.arrivals import follow, take
+from kvsweep.cluster.clock import push, touch_decode, touch_prefill
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.batch import end_run_early
-from kvsweep.cluster.engine.resources import arrival_resource
 from kvsweep.cluster.engine.rounds import begin_waiting, join_waiting
 from kvsweep.cluster.gateway import choose
 from kvsweep.cluster.gateway.candidates import count
@@ -17,10 +17,7 @@ from kvsweep.cluster.state import State
 
 def arrive(s: State) -> None:
     """Give the request that arrives to its workers, or reject it."""
-    r = s.run[col.NEXT_ARRIVAL]
-    s.run[col.NEXT_ARRIVAL] = r + 1
-    more = r + 1 < s.request.shape[0]
-    schedule(s, arrival_resource(s), s.request[r + 1, col.ARRIVAL] if more else col.NEVER)
+    r = take(s)
     at_prefill, at_decode = _rooms(s, r)
     rejected = count(s, col.PREFILL_SIDE, at_prefill) == 0
     if s.run[eng.COLOCATED] == 0:
@@ -28,6 +25,8 @@ def arrive(s: State) -> None:
     if rejected:
         s.request[r, col.REJECTED] = 1
         s.run[col.LEFT] -= 1
+        if s.request[r, col.FOLLOWER] >= 0:
+            follow(s, r)
         return
     _prepare(s, r)
     w = d = choose(s, col.PREFILL_SIDE, r, at_prefill)
@@ -52,7 +51,7 @@ def _prepare(s: State, r: int) -> None:
     request = s.request[r]
     request[col.REJECTED] = 0
     request[eng.TOKENS] = request[col.PROMPT]
-    request[eng.SORT_KEY] = r
+    request[eng.SORT_KEY] = s.run[col.ARRIVED]
     for column in (eng.GENERATED, eng.HELD_PAGES, eng.COVERED, eng.COMPLETE, eng.LOADING, eng.STORED_HITS, col.SENT):
         request[column] = 0
 

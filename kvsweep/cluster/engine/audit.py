@@ -31,7 +31,7 @@ def broken_rule(s: State) -> int:
         found = _pools(s, w)
         w += 1
     r = 0
-    while found == 0 and r < s.run[col.NEXT_ARRIVAL]:
+    while found == 0 and r < s.request.shape[0]:
         found = _request(s, r)
         if found != 0:
             s.run[col.SUSPECT] = r
@@ -98,7 +98,7 @@ def _held(s: State, w: int) -> tuple[int, int, int]:
             host += s.node[n, eng.HOST] * s.node[n, eng.LENGTH]
             if s.node[n, eng.DEVICE] == 1 and s.node[n, eng.LOCKS] == 0:
                 idle += s.node[n, eng.LENGTH]
-    for r in range(s.run[col.NEXT_ARRIVAL]):
+    for r in range(s.request.shape[0]):
         if s.request[r, col.AT_PREFILL] == w:
             if s.run[eng.COLOCATED] == 0 or s.request[r, eng.COMPLETE] == 0:
                 device += s.request[r, eng.HELD_PAGES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.arrivals import follow
 from kvsweep.cluster.clock import schedule
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.batch import (
@@ -133,6 +134,8 @@ def _finish(s: State, r: int) -> None:
     left_prefill(s, r)
     left_decode(s, r)
     s.run[col.LEFT] -= 1
+    if s.request[r, col.FOLLOWER] >= 0:
+        follow(s, r)
     if s.run[col.LEFT] == 0:
         s.run[col.OCCUPANCY_END] = min(s.run[col.OCCUPANCY_END], s.run[col.NOW])
 

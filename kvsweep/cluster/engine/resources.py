@@ -38,11 +38,6 @@ def stepping_resource(s: State, w: int) -> int:
     return int(1 + 2 * s.decode.shape[0] + 3 * s.prefill.shape[0] + w)
 
 
-def arrival_resource(s: State) -> int:
-    """Return the resource of arrivals, the last."""
-    return int(1 + 2 * s.decode.shape[0] + 4 * s.prefill.shape[0])
-
-
 def n_resources(n_prefill: int, n_decode: int) -> int:
     """Return the number of resources."""
     return 2 + 2 * n_decode + 4 * n_prefill

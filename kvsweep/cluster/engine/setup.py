@@ -37,7 +37,7 @@ def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) 
     trees = np.full((2 * n_prefill + 1, eng.N_TREE), -1, dtype=np.int64)
     trees[:, [eng.WALKS, eng.SIZE]] = 0
     trees[:, eng.CAPACITY] = config.gateway.tree_tokens // config.page_size
-    first = int(request[0, col.ARRIVAL])
+    first = int(request[0, col.ARRIVAL])  # of the trace, which nothing precedes
     count = n_resources(n_prefill, n_decode)
     wide = state._replace(
         run=run,
@@ -56,6 +56,7 @@ def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) 
         due=winner_tree(count, first),
     )
     _set_scalars(wide, config, profile)
+    run[col.N_RESOURCES] = count
     run[col.LEAVES] = len(wide.due) // 3
     run[col.GROWTH] = eng.N_DECODE + _most_running(state)
     run[col.INBOUND] = run[col.GROWTH] + config.page_size

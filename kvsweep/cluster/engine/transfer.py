@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.arrivals import follow
 from kvsweep.cluster.clock import is_beyond, path_duration, pop, push, schedule, touch_decode, touch_prefill
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.batch import end_run_early
@@ -177,5 +178,7 @@ def settle(s: State, r: int) -> None:
     if request[eng.LAST_TOKEN] >= 0 and request[col.FINISHED] < 0:
         request[col.FINISHED] = max(request[eng.LAST_TOKEN], request[col.FIRST_TOKEN])
         s.run[col.LEFT] -= 1
+        if s.request[r, col.FOLLOWER] >= 0:
+            follow(s, r)
         if s.run[col.LEFT] == 0:
             s.run[col.OCCUPANCY_END] = min(s.run[col.OCCUPANCY_END], s.run[col.NOW])

@@ -2,6 +2,8 @@
 
 A policy names the key by which idle entries without resident children are compared, the least first; ``lru`` needs
 none, as the list of idle entries is in order of release and its head never has resident children. Ties go by it.
+A core takes that head itself for ``lru``, asks for the `victim` of all others, and has ``gdsf`` set its priority at
+each release: a call that passes the whole state costs more than ``lru`` does.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.eviction.belady import key as belady_key
 from kvsweep.cluster.eviction.fifo import key as fifo_key
-from kvsweep.cluster.eviction.gdsf import grow_older, set_priority
+from kvsweep.cluster.eviction.gdsf import grow_older
 from kvsweep.cluster.eviction.gdsf import key as gdsf_key
 from kvsweep.cluster.eviction.lfu import key as lfu_key
 from kvsweep.cluster.state import State
@@ -20,10 +22,8 @@ LRU, FIFO, LFU, GDSF, BELADY = range(5)
 
 
 def victim(s: State, w: int, tier: int) -> int:
-    """Return the entry of prefill worker `w` whose last resident page of `tier` goes next."""
-    best = e = s.prefill[w, col.IDLE_LIST + 2 * tier]
-    if s.run[col.EVICTION] == LRU:
-        return int(best)
+    """Return the entry of prefill worker `w` whose last resident page of `tier` goes next; not for ``lru``."""
+    e = s.prefill[w, col.IDLE_LIST + 2 * tier]
     least, best = col.NEVER, -1
     while e >= 0:
         if s.entry[e, col.CHILDREN + tier] == 0:
@@ -34,12 +34,6 @@ def victim(s: State, w: int, tier: int) -> int:
     if s.run[col.EVICTION] == GDSF:
         grow_older(s, w, tier, best)
     return int(best)
-
-
-def note_release(s: State, w: int, tier: int, e: int) -> None:
-    """Note that entry `e` of prefill worker `w` becomes idle in `tier`."""
-    if s.run[col.EVICTION] == GDSF:
-        set_priority(s, w, tier, e)
 
 
 def _key(s: State, tier: int, e: int) -> int:

@@ -8,13 +8,13 @@ from kvsweep.cluster.state import State
 
 def key(s: State, e: int) -> int:
     """Return the next request that will use entry `e`, negated; the same for every tier."""
-    segment = s.entry[e, col.OF_SEGMENT]
-    at = s.oracle[segment]
-    while s.oracle[at] != col.NEVER and _is_past(s, s.oracle[at]):
+    first = s.run[col.ORACLE] + s.entry[e, col.OF_SEGMENT]
+    at = s.lists[first]
+    while s.lists[at] != col.NEVER and _is_past(s, s.lists[at]):
         at += 1
     # Nobody's use comes back, so that each of them is passed over once in a run.
-    s.oracle[segment] = at
-    return int(-s.oracle[at])
+    s.lists[first] = at
+    return int(-s.lists[at])
 
 
 def _is_past(s: State, r: int) -> bool:

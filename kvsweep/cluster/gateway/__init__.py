@@ -1,7 +1,7 @@
 """Gateway policies, one module each: which worker of a side serves a request.
 
 A policy chooses among the candidates, the workers whose pool could hold the request (`room` pages); there is always
-at least one. It may keep a turn (`State.turn`) and a worker for each session (`State.sessions`).
+at least one. It may keep a turn (`State.turn`) and a worker for each session (`State.lists`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def broken_rule(s: State) -> int:
         found = _pools(s, w)
         if found != 0:
             return found
-    for r in range(s.run[col.NEXT_ARRIVAL]):
+    for r in range(s.request.shape[0]):
         if s.request[r, col.ADMITTED] >= 0:
             found = _request(s, r)
             if found != 0:
@@ -51,7 +51,7 @@ def _pools(s: State, w: int) -> int:
         if s.entry[e, col.PINS] == 0:
             idle += s.entry[e, col.DEVICE]
             host_idle += s.entry[e, col.HOST]
-    for r in range(s.run[col.NEXT_ARRIVAL]):
+    for r in range(s.request.shape[0]):
         if s.request[r, col.AT_PREFILL] == w and s.request[r, col.ADMITTED] >= 0:
             device += s.request[r, col.PRIVATE]
     own = s.prefill[w]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.arrivals import follow
 from kvsweep.cluster.clock import (
     decode_duration,
     decode_pool,
@@ -123,6 +124,8 @@ def _finish(s: State, d: int, r: int) -> None:
     left_decode(s, r)
     request[col.FINISHED] = s.run[col.NOW]
     s.run[col.LEFT] -= 1
+    if request[col.FOLLOWER] >= 0:
+        follow(s, r)
     if s.run[col.LEFT] == 0:
         # Where all arrive at once; what is dropped from now on must not weigh on the mean.
         s.run[col.OCCUPANCY_END] = min(s.run[col.OCCUPANCY_END], s.run[col.NOW])

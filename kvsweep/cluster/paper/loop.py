@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.clock import arrival_resource, due, earliest, schedule
+from kvsweep.cluster.arrivals import follow, take
+from kvsweep.cluster.clock import due, earliest
 from kvsweep.cluster.gateway import choose, looks_at_caches
 from kvsweep.cluster.gateway.candidates import count
 from kvsweep.cluster.gateway.loads import routed
@@ -65,16 +66,15 @@ def _handle(s: State, resource: int) -> None:
 
 
 def _arrive(s: State) -> None:
-    r = s.run[col.NEXT_ARRIVAL]
-    s.run[col.NEXT_ARRIVAL] = r + 1
-    more = r + 1 < s.request.shape[0]
-    schedule(s, arrival_resource(s), s.request[r + 1, col.ARRIVAL] if more else col.NEVER)
+    r = take(s)
     page = s.run[col.PAGE]
     at_prefill = s.request[r, col.PAGES]
     at_decode = -(-(s.request[r, col.PROMPT] + s.request[r, col.OUTPUT]) // page)
     if count(s, col.PREFILL_SIDE, at_prefill) == 0 or count(s, col.DECODE_SIDE, at_decode) == 0:
         s.request[r, col.REJECTED] = 1
         s.run[col.LEFT] -= 1
+        if s.request[r, col.FOLLOWER] >= 0:
+            follow(s, r)
         return
     s.request[r, col.REJECTED] = 0
     if looks_at_caches(s):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.clock import host_pool, occupy
-from kvsweep.cluster.eviction import note_release, victim
+from kvsweep.cluster.eviction import GDSF, LRU, victim
+from kvsweep.cluster.eviction.gdsf import set_priority
 from kvsweep.cluster.retention import last_check
 from kvsweep.cluster.state import State
 
@@ -94,7 +95,8 @@ def release(s: State, w: int, r: int) -> None:
                 resident = s.entry[e, col.DEVICE + tier]
                 if resident > 0:
                     s.prefill[w, col.IDLE + tier] += resident
-                    note_release(s, w, tier, e)
+                    if s.run[col.EVICTION] == GDSF:
+                        set_priority(s, w, tier, e)
                     _append(s, w, tier, e)
 
 
@@ -117,7 +119,8 @@ def expire(s: State, w: int) -> None:
 def make_room(s: State, w: int, tier: int, pages: int) -> None:
     """Evict idle pages of `tier` until `pages` are free; there must be enough of them."""
     while s.prefill[w, col.FREE + tier] < pages:
-        e = victim(s, w, tier)
+        is_lru = s.run[col.EVICTION] == LRU
+        e = s.prefill[w, col.IDLE_LIST + 2 * tier] if is_lru else victim(s, w, tier)
         gone = min(pages - s.prefill[w, col.FREE + tier], s.entry[e, col.DEVICE + tier])
         s.prefill[w, col.EVICTED + tier] += gone
         _drop(s, w, tier, e, gone, s.run[col.NOW])
