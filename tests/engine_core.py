@@ -38,6 +38,7 @@ def config_of(rules: Rules) -> ClusterConfig:
         "gateway": {"policy": rules.gateway, **gateway}, "eviction": {"policy": rules.eviction},
         "retrieval": {"policy": rules.retrieval, "rate_window_seconds": rules.rate_window_seconds},
         "write": {"policy": rules.write, "threshold": rules.threshold}, "handoff_sharing": rules.sharing,
+        "workload": {"mode": "closed" if rules.closed else "open", "think_seconds": rules.think_seconds},
         "window_seconds": rules.window_seconds,
         "engine": {
             "overlap": rules.overlap, "schedule": rules.schedule, "max_prefill_tokens": first.max_prefill_tokens,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -75,7 +76,8 @@ def random_trace(rng: random.Random, page: int, chunk: int) -> Trace:
             n_input = chunk * rng.randint(1, 3 if chunk <= 32 else 1)
         requests.append((time, max(1, n_input), rng.choice((1, 2, rng.randint(1, 12), rng.randint(1, 30))), ids))
         sessions.append(session)
-    return trace(requests, page=page, sessions=sessions if rng.random() < 0.8 else None)
+    thinks = [rng.choice((math.nan, 0.0, 0.001, 0.02)) for _ in requests] if rng.random() < 0.5 else None
+    return trace(requests, page=page, sessions=sessions if rng.random() < 0.8 else None, thinks=thinks)
 
 
 def random_groups(rng: random.Random, page: int, chunk: int) -> list[Group]:
@@ -245,4 +247,7 @@ def random_case(seed: int) -> tuple[Trace, Rules, Profile]:
         case = pressed(rng, page, case)
     elif mood < 0.66:
         return *lengthy(rng, case), random_profile(rng, 200.0)
-    return *case, random_profile(rng)
+    found, rules = case
+    rules.closed = bool((found.turn > 0).any()) and rng.random() < 0.3
+    rules.think_seconds = rng.choice((None, None, 0.0, 0.005))
+    return found, rules, random_profile(rng)

@@ -98,6 +98,8 @@ class Rules:
     n_layers: int = 32
     conservativeness: float = 1.0
     l3: L3 | None = None
+    closed: bool = False
+    think_seconds: float | None = None
     window_seconds: float = 5.0
     policy_files: Sequence[Path] = field(default_factory=tuple)
 
@@ -112,7 +114,7 @@ class Request:
 
     def __init__(self, number: int, trace: Trace, page: int) -> None:
         self.number = number
-        self.arrival = round(float(trace.arrival[number]) * PS)
+        self.arrival = self.recorded = round(float(trace.arrival[number]) * PS)
         self.prompt, self.output = int(trace.input_tokens[number]), int(trace.output_tokens[number])
         self.session = int(trace.session[number])
         self.n_full, self.cap = self.prompt // page, (self.prompt - 1) // page
@@ -120,6 +122,9 @@ class Request:
         named = trace.blocks[trace.offsets[number] : trace.offsets[number + 1]].tolist()[: self.n_full]
         # Pages without a name are this request's alone, and so are those of its answer.
         self.chain = named + [(number, k) for k in range(len(named), (self.prompt + self.output) // page)]
+        self.follows: Request | None = None  # closed loop: the request before it in its session
+        self.think = 0
+        self.over = False  # finished, or rejected
         self.rejected = True
         self.settled = False  # admitted once, or rejected
         self.at_prefill: Any = None
@@ -306,6 +311,9 @@ class Cluster:
         if trace.block_size:
             trace = change_block_size(trace, rules.page_size)
         self.requests = [Request(i, trace, rules.page_size) for i in range(len(trace))]
+        if rules.closed:
+            self.wait_for_each_other(trace)
+        self.coming = [request for request in self.requests if request.follows is None]
         self.tree_workers: list[Any] = []
         self.decode: list[DecodeWorker] = []
         for group in rules.groups:
@@ -368,32 +376,63 @@ class Cluster:
             self.touched.append(worker)
 
     def run(self) -> None:
-        arrivals = deque(sorted(self.requests, key=lambda request: request.arrival))
         while True:
             times = [self.transfers.due(), *(worker.timer() for worker in self.tree_workers)]
-            times += [event[0] for event in self.events[:1]] + [request.arrival for request in list(arrivals)[:1]]
+            times += [event[0] for event in self.events[:1]] + [request.arrival for request in self.coming]
             known = [time for time in times if time is not None]
             if not known:
                 break
             self.move_clock(min(known))
-            self.touched = [worker for worker in self.tree_workers if worker.timer_due(self.now)]
-            while self.transfers.due() == self.now:
-                self.transfers.end_one()
-            while self.events and self.events[0][0] == self.now:
-                *_, worker, action = heapq.heappop(self.events)
-                self.touch(worker)
-                action()
-            while arrivals and arrivals[0].arrival == self.now:
-                self.arrive(arrivals.popleft())
-            for worker in sorted((w for w in self.touched if w in self.decode), key=lambda w: w.number):
-                worker.loop()
-            for worker in sorted((w for w in self.touched if w not in self.decode), key=lambda w: w.number):
-                worker.loop()
+            self.events_of_the_instant()
+            for role in (self.decode, self.tree_workers):
+                for worker in role:
+                    if worker in self.touched:
+                        worker.loop()
+                        self.note_finished()
             self.transfers.start()
             self.note_held()
             self.check()
         for request in self.requests:
-            assert request.rejected or request.through, f"request {request.number} never ends"
+            assert request.over, f"request {request.number} never ends"
+
+    def events_of_the_instant(self) -> None:
+        self.touched = [worker for worker in self.tree_workers if worker.timer_due(self.now)]
+        while self.transfers.due() == self.now:
+            self.transfers.end_one()
+        while self.events and self.events[0][0] == self.now:
+            *_, worker, action = heapq.heappop(self.events)
+            self.touch(worker)
+            action()
+            self.note_finished()
+        while due := [request for request in self.coming if request.arrival == self.now]:
+            request = min(due, key=lambda request: request.number)
+            self.coming.remove(request)
+            self.arrive(request)
+
+    def note_finished(self) -> None:
+        """Let those come that wait for a request that has finished now."""
+        for request in self.requests:
+            answered = self.colocated or not self.rules.router_join or "answered" in request.at
+            if request.through and answered and not request.over:
+                self.let_follow(request)
+
+    def let_follow(self, request: Request) -> None:
+        request.over = True
+        for later in self.requests:
+            if later.follows is request:
+                later.arrival = self.now + later.think
+                self.coming.append(later)
+
+    def wait_for_each_other(self, trace: Trace) -> None:
+        """Have each request of a session but the first follow the one before it (paper, §4)."""
+        last: dict[int, Request] = {}
+        for request, stated in zip(self.requests, trace.think.tolist(), strict=True):
+            before = last.get(request.session) if request.session >= 0 else None
+            last[request.session] = request
+            if before:
+                seconds = self.rules.think_seconds if math.isnan(stated) else stated
+                request.follows = before
+                request.think = request.recorded - before.recorded if seconds is None else round(seconds * PS)
 
     def move_clock(self, time: int) -> None:
         assert time >= self.now
@@ -402,7 +441,7 @@ class Cluster:
             for request in waiting:
                 if request.hits is None:
                     request.blocked[worker.ended] += time - self.now
-        if self.rules.ttl is not None and not all(self.finished(request) for request in self.requests):
+        if self.rules.ttl is not None and not all(request.over for request in self.requests):
             age, every = (round(seconds * PS) for seconds in self.rules.ttl)
             for tick in range((self.now // every + 1) * every, time + 1, every):
                 self.now = tick
@@ -412,12 +451,6 @@ class Cluster:
         self.now = time
         for worker in self.tree_workers:
             worker.tree.now = time
-
-    def finished(self, request: Request) -> bool:
-        if request.at_prefill is None:
-            return request.arrival <= self.now  # rejected
-        answered = self.colocated or not self.rules.router_join or "answered" in request.at
-        return request.through and answered
 
     def arrive(self, request: Request) -> None:
         page, whole = self.page_size, self.pages(request.prompt + request.output)
@@ -438,6 +471,7 @@ class Cluster:
         ]
         if not sources or not (targets or self.colocated):
             request.settled = True
+            self.let_follow(request)
             return
         draws = self.draws[request.number]
         request.rejected = False
