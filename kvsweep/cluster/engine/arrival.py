@@ -7,7 +7,9 @@ from kvsweep.cluster.arrivals import follow, take
 from kvsweep.cluster.clock import push, touch_decode, touch_prefill
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.batch import end_run_early
+from kvsweep.cluster.engine.l3 import prefetch
 from kvsweep.cluster.engine.rounds import begin_waiting, join_waiting
+from kvsweep.cluster.engine.routing import choose_prefill
 from kvsweep.cluster.gateway import choose
 from kvsweep.cluster.gateway.candidates import count
 from kvsweep.cluster.gateway.loads import routed
@@ -29,11 +31,13 @@ def arrive(s: State) -> None:
             follow(s, r)
         return
     _prepare(s, r)
-    w = d = choose(s, col.PREFILL_SIDE, r, at_prefill)
+    w = d = choose_prefill(s, r, at_prefill)
     if s.run[eng.COLOCATED] == 0:
         d = choose(s, col.DECODE_SIDE, r, at_decode)
     routed(s, r, w, d)
     note_arrival(s, w, r)
+    if s.run[eng.STORE] == 1:
+        prefetch(s, w, r)
     if s.run[eng.COLOCATED] == 1:
         if s.prefill[w, eng.BATCH_FULL] == 0:
             end_run_early(s, w)

@@ -8,6 +8,7 @@ from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.chunks import take_chunk
 from kvsweep.cluster.engine.kv import (
     evict,
+    give_device,
     host_lock,
     lock,
     match,
@@ -15,17 +16,20 @@ from kvsweep.cluster.engine.kv import (
     take_device,
     unlock,
 )
+from kvsweep.cluster.engine.l3 import close, stored_hits
 from kvsweep.cluster.engine.tree import end_of, split
 from kvsweep.cluster.retrieval import Decide, retrieved_pages
 from kvsweep.cluster.state import State
 
-TAKEN, PUT_OFF, CAPACITY, BUDGET, NONSENSE = range(5)
+TAKEN, CAPACITY, BUDGET, NONSENSE = range(4)
 """What becomes of a candidate; the last three end the round."""
 
 
 def consider(s: State, w: int, r: int, decide: Decide) -> int:
     """Take request `r` into the batch of worker `w`, if that goes."""
     own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
+    if s.run[eng.STORE] == 1:
+        close(s, w, r)
     match(s, w, r, (request[eng.TOKENS] - 1) // page)
     if own[eng.FOUND_HOST] * page < s.run[eng.LOAD_LEAST]:
         own[eng.FOUND_HOST] = 0
@@ -55,30 +59,61 @@ def _take_matched(s: State, w: int, r: int, load: int) -> int:
     extend = request[eng.TOKENS] - own[eng.FOUND_DEVICE] * page
     if extend + reserve(s, r) >= room(s, w):
         return CAPACITY
-    node = own[eng.FOUND_NODE]
+    node, in_front = own[eng.FOUND_NODE], s.run[col.FRONT] == 1
     own[eng.LOADED] = 0
     if load > 0:
-        node = _load_back(s, w, load)
+        node = _load_own(s, w, load) if in_front else _load_back(s, w, load)
     loaded = own[eng.LOADED]
     extend -= loaded * page
-    if up(extend, page) >= own[eng.REM_INPUT] and own[col.N_STEP] > 0:
-        return BUDGET
     tokens = extend if up(extend, page) <= own[eng.REM_CHUNK] else own[eng.REM_CHUNK] // page * page
-    if tokens == 0:
+    if tokens == 0 or (up(extend, page) >= own[eng.REM_INPUT] and own[col.N_STEP] > 0):
+        if in_front:  # nobody else knows what was loaded
+            give_device(s, w, loaded)
+            own[eng.STEP_LOADED] -= loaded
         return BUDGET
     lock(s, w, node)
     request[eng.LOCKED] = node
-    request[eng.COVERED] = own[eng.FOUND_DEVICE] + loaded
-    request[col.POSITION] = request[col.NEXT_POSITION] = request[eng.COVERED] * page
-    request[col.GAP_BEGIN] = request[col.GAP_END] = -1
     request[col.TO_DO] = extend
-    request[eng.HELD_PAGES] = 0
+    _place(s, w, r, in_front)
     own[col.USED_SLOTS] += 1 - s.run[eng.COLOCATED]
     if request[col.ADMITTED] < 0:
         request[col.ADMITTED] = request[col.READY] = s.run[col.NOW]
         request[col.MATCHED], request[col.RETRIEVED] = own[eng.FOUND_DEVICE], loaded
+        first = own[eng.FOUND_DEVICE] + (own[eng.FOUND_HOST] - loaded if in_front else 0)
+        request[eng.STORED_HITS] = stored_hits(s, r, first, first + loaded)
     take(s, w, r, tokens)
     return TAKEN
+
+
+def _place(s: State, w: int, r: int, in_front: bool) -> None:
+    """Place request `r` behind what it shares; what was loaded into its own pages is a gap in what it executes."""
+    own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
+    loaded = own[eng.LOADED]
+    request[eng.HELD_PAGES] = 0
+    request[col.GAP_BEGIN] = request[col.GAP_END] = -1
+    request[eng.COVERED] = own[eng.FOUND_DEVICE] + (0 if in_front else loaded)
+    position = request[eng.COVERED] * page
+    if in_front and loaded > 0:
+        end = own[eng.FOUND_DEVICE] + own[eng.FOUND_HOST]
+        request[col.GAP_BEGIN], request[col.GAP_END] = (end - loaded) * page, end * page
+        request[eng.HELD_PAGES] = loaded
+        request[eng.GAP_NODE], request[eng.GAP_DEPTH] = own[eng.FOUND_DEEPEST], own[eng.FOUND_DEVICE]
+        host_lock(s, own[eng.FOUND_DEEPEST], own[eng.FOUND_DEVICE], 1)
+        if position == request[col.GAP_BEGIN]:
+            position = request[col.GAP_END]
+    request[col.POSITION] = request[col.NEXT_POSITION] = position
+
+
+def _load_own(s: State, w: int, pages: int) -> int:
+    """Load the last `pages` host pages of the match into pages of the request; return the deepest node it shares."""
+    own = s.prefill[w]
+    if own[col.FREE] < pages:
+        evict(s, w, pages * s.run[col.PAGE])
+    if own[col.FREE] >= pages:
+        take_device(s, w, pages)
+        own[eng.LOADED] = pages
+        own[eng.STEP_LOADED] += pages
+    return int(own[eng.FOUND_NODE])
 
 
 def _load_back(s: State, w: int, pages: int) -> int:

@@ -22,7 +22,7 @@ from kvsweep.cluster.engine.insertion import insert, let_go
 from kvsweep.cluster.engine.kv import evict
 from kvsweep.cluster.engine.prefill import AT_REST, NEEDS_ROWS, NONSENSE, reach
 from kvsweep.cluster.engine.resources import decoding_resource
-from kvsweep.cluster.engine.rounds import BATCH, FAILED, form_batch, join_waiting, launch, poll
+from kvsweep.cluster.engine.rounds import BATCH, FAILED, form_batch, join_waiting, launch, poll, set_timer
 from kvsweep.cluster.gateway.loads import left_decode, left_prefill
 from kvsweep.cluster.retrieval import Decide
 from kvsweep.cluster.state import State
@@ -54,6 +54,7 @@ def run_colocated_loop(s: State, w: int, decide: Decide) -> int:
             moved = _leave_through(s, w) or moved
         if _is_idle(s, w) and not moved:
             _rest(s, w)
+            set_timer(s, w)
             break
     return AT_REST
 

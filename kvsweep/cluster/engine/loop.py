@@ -12,6 +12,7 @@ from kvsweep.cluster.engine.decode import end_phase as end_decode_phase
 from kvsweep.cluster.engine.decode import run_loop as run_decode_loop
 from kvsweep.cluster.engine.insertion import end_copy
 from kvsweep.cluster.engine.kv import sweep
+from kvsweep.cluster.engine.l3 import end_read, end_write
 from kvsweep.cluster.engine.prefill import NEEDS_ROWS, NONSENSE
 from kvsweep.cluster.engine.prefill import end_phase as end_prefill_phase
 from kvsweep.cluster.engine.prefill import run_loop as run_prefill_loop
@@ -82,7 +83,11 @@ def _handle(s: State, resource: int) -> None:
             s.decode[d, col.DIRTY] = 1
     elif resource < 2 * n_decode + 4 * n_prefill:
         kind, w = (resource - 2 * n_decode) // n_prefill, (resource - 2 * n_decode) % n_prefill
-        if kind == 2:
+        if kind == 0:
+            end_read(s, w)
+        elif kind == 1:
+            end_write(s, w)
+        elif kind == 2:
             end_copy(s, w)
         elif kind == 3:
             end_prefill_phase(s, w)

@@ -7,8 +7,18 @@ from kvsweep.cluster.clock import push, schedule
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.chunks import is_short
 from kvsweep.cluster.engine.insertion import insert, let_go
+from kvsweep.cluster.engine.kv import host_lock
 from kvsweep.cluster.engine.resources import stepping_resource
-from kvsweep.cluster.engine.rounds import BATCH, FAILED, begin_waiting, form_batch, join_waiting, launch
+from kvsweep.cluster.engine.rounds import (
+    BATCH,
+    FAILED,
+    begin_waiting,
+    form_batch,
+    join_waiting,
+    launch,
+    set_timer,
+    unlink,
+)
 from kvsweep.cluster.engine.transfer import queue_chunk, settle
 from kvsweep.cluster.gateway.loads import left_prefill, prefilled
 from kvsweep.cluster.retrieval import Decide
@@ -24,13 +34,12 @@ def run_loop(s: State, w: int, decide: Decide) -> int:
     if own[eng.PHASE] == eng.STEPPING and own[eng.RESULTS_DUE] == 1:
         own[eng.RESULTS_DUE] = 0
         _process_results(s, w)
-    while own[eng.PHASE] == eng.IDLE:
+    moved = True
+    while moved and own[eng.PHASE] == eng.IDLE:
         if is_short(s, 10 * own[col.SLOTS] + 512, 4 * own[col.SLOTS] + 8):
             return NEEDS_ROWS
         _insert_step(s, w)
-        moved = False
-        if s.run[eng.OVERLAP] == 0:
-            moved = _process_results(s, w)
+        moved = s.run[eng.OVERLAP] == 0 and _process_results(s, w)
         moved = _bootstrap(s, w) or moved
         own[eng.HELD_BEFORE] = own[col.USED_SLOTS]
         own[eng.OFF] = own[eng.OFF_UP] = 0
@@ -43,8 +52,8 @@ def run_loop(s: State, w: int, decide: Decide) -> int:
             own[eng.RESULTS_DUE] = s.run[eng.OVERLAP]
         elif s.run[eng.OVERLAP] == 1:
             moved = _process_results(s, w) or moved
-        if not moved:
-            break
+    if own[eng.PHASE] == eng.IDLE:
+        set_timer(s, w)
     return AT_REST
 
 
@@ -89,6 +98,9 @@ def reach(s: State, w: int, r: int) -> None:
     request = s.request[r]
     end = request[col.NEXT_POSITION]
     request[col.POSITION] = request[col.GAP_END] if end == request[col.GAP_BEGIN] else end
+    if request[eng.GAP_NODE] >= 0:
+        host_lock(s, request[eng.GAP_NODE], request[eng.GAP_DEPTH], -1)
+        request[eng.GAP_NODE] = -1
     if request[col.TO_DO] == 0:
         request[eng.COMPLETE] = 1
     insert(s, w, r, request[col.POSITION] // s.run[col.PAGE], int(request[col.TO_DO] == 0))
@@ -139,12 +151,7 @@ def _end_arrived(s: State, w: int) -> bool:
         if s.request[r, col.HANDED] < 0:
             before = r
         else:
-            if before < 0:
-                own[eng.INFLIGHT] = after
-            else:
-                s.request[before, col.NEXT_PREFILL] = after
-            if after < 0:
-                own[eng.INFLIGHT_TAIL] = before
+            unlink(s, w, eng.INFLIGHT, before, after)
             insert(s, w, r, s.request[r, col.FULL], 1)
             let_go(s, w, r)
             own[col.USED_SLOTS] -= 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.clock import is_beyond, path_duration, pop, prefill_duration, push, schedule
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.engine.candidate import CAPACITY, NONSENSE, PUT_OFF, TAKEN, consider, take
+from kvsweep.cluster.engine.candidate import CAPACITY, NONSENSE, TAKEN, consider, take
 from kvsweep.cluster.engine.chunks import give_chunk
 from kvsweep.cluster.engine.kv import evict, take_device, unlock
+from kvsweep.cluster.engine.l3 import queue_write, waits_until
+from kvsweep.cluster.engine.order import sort_waiting
 from kvsweep.cluster.engine.resources import stepping_resource
 from kvsweep.cluster.retrieval import Decide
 from kvsweep.cluster.state import State
@@ -40,7 +42,10 @@ def form_batch(s: State, w: int, decide: Decide) -> int:
 def poll(s: State, w: int) -> None:
     """Notice which copies to the host have ended, and release what held loaded nodes."""
     while s.prefill[w, eng.COPIED] >= 0:
-        unlock(s, w, pop(s.prefill, w, eng.COPIED, s.node, eng.QUEUE_AFTER))
+        n = pop(s.prefill, w, eng.COPIED, s.node, eng.QUEUE_AFTER)
+        unlock(s, w, n)
+        if s.run[eng.STORE] == 1:
+            queue_write(s, w, n)
     while s.prefill[w, eng.LOADS] >= 0:
         k = pop(s.prefill, w, eng.LOADS, s.chunk, col.CHUNK_NEXT)
         unlock(s, w, s.chunk[k, col.CHUNK_REQUEST])
@@ -67,6 +72,8 @@ def _admit(s: State, w: int, decide: Decide) -> int:
     """Let the waiting requests into the batch, in order, as far as they go."""
     own = s.prefill[w]
     own[eng.WHY] = col.NOT_BLOCKED
+    if s.run[eng.SCHEDULE] == eng.LPM:
+        sort_waiting(s, w)
     before, r = -1, own[col.WAITING]
     while r >= 0 and own[eng.REM_INPUT] > 0 and own[eng.REM_CHUNK] > 0:
         if (own[col.FREE] + own[col.IDLE]) * s.run[col.PAGE] - own[eng.OFF] <= 0:
@@ -75,25 +82,29 @@ def _admit(s: State, w: int, decide: Decide) -> int:
             own[eng.WHY] = col.BY_SLOTS
             break
         after = s.request[r, col.NEXT_PREFILL]
+        if s.run[eng.STORE] == 1 and waits_until(s, r) > s.run[col.NOW]:
+            before, r = r, after
+            continue
         answer = consider(s, w, r, decide)
-        if answer == PUT_OFF:
-            before = r
-        elif answer == TAKEN:
-            if before < 0:
-                own[col.WAITING] = after
-            else:
-                s.request[before, col.NEXT_PREFILL] = after
-            if after < 0:
-                own[col.WAITING_TAIL] = before
-        else:
-            if answer == NONSENSE:
-                return FAILED
-            if answer == CAPACITY:
-                own[eng.WHY] = col.BY_CAPACITY
+        if answer == NONSENSE:
+            return FAILED
+        if answer != TAKEN:
+            own[eng.WHY] = col.BY_CAPACITY if answer == CAPACITY else col.NOT_BLOCKED
             break
+        unlink(s, w, col.WAITING, before, after)
         r = after
     note_end(s, w)
     return NOTHING
+
+
+def unlink(s: State, w: int, queue: int, before: int, after: int) -> None:
+    """Take the request between `before` and `after`, -1 for none, off a queue of worker `w`."""
+    if before < 0:
+        s.prefill[w, queue] = after
+    else:
+        s.request[before, col.NEXT_PREFILL] = after
+    if after < 0:
+        s.prefill[w, queue + 1] = before
 
 
 def _allocate(s: State, w: int) -> None:
@@ -165,6 +176,19 @@ def blocked(s: State, w: int, why: int) -> int:
     if s.prefill[w, col.BLOCKED] == why:
         total += s.run[col.NOW] - s.prefill[w, col.BLOCKED_SINCE]
     return int(total)
+
+
+def set_timer(s: State, w: int) -> None:
+    """Have worker `w`, which is idle, look again when the first of its requests stops waiting for its prefetch."""
+    if s.run[eng.STORE] == 0:
+        return
+    time, r = col.NEVER, s.prefill[w, col.WAITING]
+    while r >= 0:
+        until = waits_until(s, r)
+        if until > s.run[col.NOW]:
+            time = min(time, until)
+        r = s.request[r, col.NEXT_PREFILL]
+    schedule(s, stepping_resource(s, w), time)
 
 
 def join_waiting(s: State, w: int, r: int) -> None:

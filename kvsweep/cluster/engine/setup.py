@@ -62,6 +62,7 @@ def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) 
     run[col.INBOUND] = run[col.GROWTH] + config.page_size
     run[col.TIMES] = run[col.INBOUND] + n_prefill
     slots = int(state.prefill[:, col.SLOTS].max()) + 1
+    run[eng.N_SEGMENTS] = int(state.chain[:, col.SEGMENT].max(initial=-1)) + 1
     run[eng.RATIOS] = len(state.real)
     run[eng.STEP_LIST] = eng.N_PREFILL
     run[eng.DONE_LIST] = eng.N_PREFILL + slots
@@ -102,6 +103,7 @@ def _prefill_rows(state: State, config: ClusterConfig) -> Ints:
     slots = int(state.prefill[:, col.SLOTS].max()) + 1
     rows = np.zeros((config.n_prefill, eng.N_PREFILL + 2 * slots + config.n_decode), dtype=np.int64)
     rows[:, : col.N_PREFILL] = state.prefill[:, : col.N_PREFILL]
+    rows[:, eng.READING] = -1
     rows[:, eng.BOOTING : eng.N_PREFILL] = -1
     return rows
 

@@ -7,7 +7,9 @@ of nodes are in order of their last walk, children before their parents, so that
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.clock import prefill_duration
 from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.eviction import GDSF
 from kvsweep.cluster.state import State
 
 
@@ -89,21 +91,28 @@ def _common(s: State, n: int, place: int, end: int) -> int:
 
 def leading(s: State, tree: int, r: int, limit: int) -> int:
     """Return how many of the first `limit` pages of request `r` are in `tree`, changing nothing."""
+    return leading_tiers(s, tree, r, limit)[1]
+
+
+def leading_tiers(s: State, tree: int, r: int, limit: int) -> tuple[int, int]:
+    """Return how many of the first `limit` pages of request `r` are on the device, and in `tree`; nothing changes."""
     place, end = s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]
-    offset = depth = 0
+    offset = depth = device = 0
     while depth < limit and place < end:
         n = find(s, tree, s.chain[place, col.SEGMENT], offset)
         if n < 0:
             break
         common = min(_common(s, n, place, end), limit - depth)
         depth += common
+        if s.node[n, eng.DEVICE] == 1:
+            device = depth
         if common < s.node[n, eng.LENGTH]:
             break
         offset += common
         while place < end and offset >= s.chain[place, col.SEGMENT_PAGES]:
             offset -= s.chain[place, col.SEGMENT_PAGES]
             place += 1
-    return depth
+    return int(device), int(depth)
 
 
 def split(s: State, n: int, pages: int) -> int:
@@ -219,6 +228,8 @@ def unlist(s: State, n: int) -> None:
 
 def enlist(s: State, kind: int, n: int) -> None:
     """Put node `n` in its place on list `kind` of its tree, by last walk, children before their parents."""
+    if s.run[col.EVICTION] == GDSF:
+        _set_priority(s, kind, n)
     number, begin = s.node[n, eng.WALK], s.node[n, eng.BEGIN]
     before = s.tree[s.node[n, eng.TREE], eng.LIST_TAIL + 2 * kind]
     while before >= 0 and (
@@ -226,6 +237,16 @@ def enlist(s: State, kind: int, n: int) -> None:
     ):
         before = s.node[before, eng.BEFORE]
     _link_after(s, kind, before, n)
+
+
+def _set_priority(s: State, kind: int, n: int) -> None:
+    """Fix what node `n` is worth while it may go: age + hits x time to compute one of its pages."""
+    w, pages = s.node[n, eng.TREE], s.node[n, eng.LENGTH]
+    if w < s.prefill.shape[0]:
+        begin, end = s.node[n, eng.BEGIN] * s.run[col.PAGE], end_of(s, n) * s.run[col.PAGE]
+        worth = max(1, prefill_duration(s, end - begin, end * end - begin * begin) // pages)
+        age = s.prefill[w, col.AGE + kind]
+        s.node[n, eng.PRIORITY] = age + min(s.node[n, eng.HITS], (col.NEVER - 1 - age) // worth) * worth
 
 
 def _link_after(s: State, kind: int, before: int, n: int) -> None:

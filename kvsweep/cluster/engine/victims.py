@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.eviction import FIFO, GDSF, LFU, LRU
+from kvsweep.cluster.eviction.belady import next_use
 from kvsweep.cluster.state import State
 
 
 def device_victim(s: State, w: int) -> int:
     """Return the evictable device node of worker `w` without children there that goes next, -1 for none."""
     n = s.tree[w, eng.LIST_HEAD]
-    if s.run[col.EVICTION] == 0:  # the children of the least recently walked node come before it
+    if s.run[col.EVICTION] == LRU:  # the children of the least recently walked node come before it
         return int(n)
     best = -1
     while n >= 0:
         if s.node[n, eng.DEVICE_CHILDREN] == 0 and (best < 0 or _is_before(s, n, best)):
             best = n
         n = s.node[n, eng.AFTER]
+    _grow_older(s, w, best)
     return int(best)
+
+
+def _grow_older(s: State, w: int, n: int) -> None:
+    """Raise the age of a tier of worker `w` to the priority of its victim `n`."""
+    if n >= 0 and s.run[col.EVICTION] == GDSF:
+        age = col.AGE + s.node[n, eng.LIST]
+        s.prefill[w, age] = max(s.prefill[w, age], s.node[n, eng.PRIORITY])
 
 
 def host_victim(s: State, w: int) -> int:
@@ -26,16 +36,27 @@ def host_victim(s: State, w: int) -> int:
     best = -1
     while n >= 0:
         if s.node[n, eng.CHILD] < 0 and s.node[n, eng.HOST_LOCKS] == 0:
-            if s.run[col.EVICTION] == 0:
+            if s.run[col.EVICTION] == LRU:
                 return int(n)
             if best < 0 or _is_before(s, n, best):
                 best = n
         n = s.node[n, eng.AFTER]
+    _grow_older(s, w, best)
     return int(best)
 
 
 def _is_before(s: State, n: int, best: int) -> bool:
     """Return whether node `n` goes before `best`, which comes before it in order of the last walk."""
-    if s.run[col.EVICTION] == 1:
+    if s.run[col.EVICTION] == FIFO:
         return bool(s.node[n, eng.MADE] < s.node[best, eng.MADE])
-    return bool(s.node[n, eng.HITS] < s.node[best, eng.HITS])
+    if s.run[col.EVICTION] == LFU:
+        return bool(s.node[n, eng.HITS] < s.node[best, eng.HITS])
+    if s.run[col.EVICTION] == GDSF:
+        return bool(s.node[n, eng.PRIORITY] < s.node[best, eng.PRIORITY])
+    return _next_use(s, n) > _next_use(s, best)
+
+
+def _next_use(s: State, n: int) -> int:
+    """Return the next request that will use the first page of node `n`; what answers add nobody uses."""
+    segment = s.node[n, eng.NODE_SEGMENT]
+    return next_use(s, segment) if segment < s.run[eng.N_SEGMENTS] else col.NEVER
