@@ -17,7 +17,7 @@ class Prefetch:
     def __init__(self, worker: Any, request: Any, first: int, n: int) -> None:
         self.worker, self.request, self.first, self.n = worker, request, first, n
         self.began = worker.sim.now
-        self.held = self.looked = self.arrived = 0
+        self.held = self.arrived = 0
         self.found: int | None = None
         self.done = self.closed = False
 
@@ -94,28 +94,27 @@ class Reader:
         self.sim.after(duration, READ, self.worker, end)
 
     def query(self, prefetch: Prefetch) -> None:
+        wanted, size, l3 = prefetch.wanted(), self.sim.rules.l3.batch_pages, self.sim.l3
+        batches = [wanted[begin : begin + size] for begin in range(0, len(wanted), size)]
+        whole = [l3.leading(batch) == len(batch) for batch in batches]
+        looked_at = whole.index(False) + 1 if False in whole else len(batches)
+
         def answered() -> None:
             if prefetch.closed:
                 return
-            wanted = prefetch.wanted()
-            part = wanted[prefetch.looked : prefetch.looked + self.sim.rules.l3.batch_pages]
-            prefetch.looked += len(part)
-            if all(name in self.sim.l3.marks for name in part) and prefetch.looked < prefetch.n:
-                self.query(prefetch)
-                return
-            found = self.sim.l3.leading(wanted[: prefetch.looked])
-            if found == 0 or found * self.sim.page_size < self.sim.rules.l3.prefetch_threshold:
+            found = l3.leading(wanted)
+            if found * self.sim.page_size < self.sim.rules.l3.prefetch_threshold:
                 prefetch.hold(0)
                 prefetch.done = True
                 return
             prefetch.hold(found)
             prefetch.found = found
             chain = prefetch.request.chain[: prefetch.first + found]
-            self.sim.l3.add(chain)
-            self.sim.l3.pins[prefetch] = chain
+            l3.add(chain)
+            l3.pins[prefetch] = chain
             self.read(prefetch)
 
-        self.serve(self.sim.rules.l3.query, answered)
+        self.serve(looked_at * self.sim.rules.l3.query, answered)
 
     def read(self, prefetch: Prefetch) -> None:
         size = min(self.sim.rules.l3.batch_pages, prefetch.found - prefetch.arrived)

@@ -23,7 +23,7 @@ class Node:
         self.device_locks: set[Lock] = set()
         self.host_locks: set[Lock] = set()
         self.hits = self.walk = self.time = self.made = 0
-        self.ages = (0, 0)  # of both tiers at the last walk
+        self.priority = [0, 0]  # on the device, on the host (``gdsf``)
 
     def ancestors(self) -> list[Node]:
         """Return this node and those above it, the deepest first, without the root."""
@@ -106,7 +106,7 @@ class Tree:
         """Make the first `at` pages of `node` its new parent, and return that."""
         front = Node(node.pages[:at], node.parent)
         front.device, front.host, front.hits = node.device, node.host, node.hits
-        front.walk, front.time, front.made, front.ages = node.walk, node.time, node.made, node.ages
+        front.walk, front.time, front.made, front.priority = node.walk, node.time, node.made, list(node.priority)
         front.device_locks, front.host_locks = set(node.device_locks), set(node.host_locks)
         front.parent.children[front.pages[0]] = front
         node.pages, node.parent = node.pages[at:], front
@@ -122,7 +122,7 @@ class Tree:
             same = common(node.pages, names[at:])
             if same < len(node.pages):
                 node = self.split(node, same)
-            node.walk, node.time, node.ages = self.walks, self.now, tuple(self.ages)
+            node.walk, node.time = self.walks, self.now
             passed.append(node)
             at += same
         return passed
@@ -174,7 +174,9 @@ class Tree:
         on_host = passed[-1].host if passed else True
         if at < begin or not on_host or at == len(names):
             return range(0)
-        self.add(passed, list(names[at:])).host = True
+        new = self.add(passed, list(names[at:]))
+        new.host = True
+        self.release(new, 1)
         return range(at, len(names))
 
     def add(self, passed: list[Node], pages: list[Name]) -> Node:
@@ -182,7 +184,7 @@ class Tree:
         new = Node(list(pages), passed[-1] if passed else self.root)
         new.parent.children[pages[0]] = new
         new.walk = new.made = self.walks
-        new.time, new.ages = self.now, tuple(self.ages)
+        new.time = self.now
         return new
 
     def hand_over(self, request: Any, pages: int) -> None:
@@ -232,16 +234,19 @@ class Tree:
 
     def unlock(self, lock: Lock | None) -> None:
         for node in self.nodes():
-            node.device_locks.discard(lock)
+            if lock in node.device_locks:
+                node.device_locks.remove(lock)
+                if not node.device_locks:
+                    self.release(node, 0)
             node.host_locks.discard(lock)
 
     # -- eviction (§3.4)
 
-    def priority(self, node: Node, tier: int) -> int:
-        """Return what ``gdsf`` goes by."""
+    def release(self, node: Node, tier: int) -> None:
+        """Give `node`, which may go from this tier from now on, its priority (``gdsf``)."""
         n, end = len(node.pages), len(node.chain())
         whole = self.time_of(range((end - n) * self.page_size, end * self.page_size))
-        return node.ages[tier] + node.hits * max(1, whole // n)
+        node.priority[tier] = self.ages[tier] + node.hits * max(1, whole // n)
 
     def next_victim(self, nodes: list[Node], tier: int) -> Node:
         """Return which of `nodes` goes first from the device (0) or the host (1)."""
@@ -249,12 +254,11 @@ class Tree:
             "lru": lambda node: 0,
             "fifo": lambda node: node.made,
             "lfu": lambda node: node.hits,
-            "gdsf": lambda node: self.priority(node, tier),
+            "gdsf": lambda node: node.priority[tier],
             "belady": lambda node: -self.next_use(node.pages[0]),
         }
         victim = min(nodes, key=lambda node: (keys[self.rules.eviction](node), node.walk))
-        if self.rules.eviction == "gdsf":
-            self.ages[tier] = max(self.ages[tier], self.priority(victim, tier))
+        self.ages[tier] = max(self.ages[tier], victim.priority[tier])
         return victim
 
     def evict(self, tokens: int) -> int:
@@ -278,7 +282,9 @@ class Tree:
                     node.host = True
                     copied += len(node.pages)
             node.device = False
-            if not node.host:
+            if node.host:
+                self.release(node, 1)
+            else:
                 assert self.rules.write == "write_back" or not node.children
                 for below in node.subtree():
                     assert not below.host_locks

@@ -238,7 +238,7 @@ class TreeWorker:
     def bring(self, batch: Batch, request: Any, split: tuple[int, int, int], deepest: Any, host_lock: Lock) -> None:
         """Load `g` of the `h` host pages that follow `d` device pages, and begin the request after them (§4, 5.7)."""
         (d, h, g), tree, size = split, self.tree, self.sim.page_size
-        front = self.sim.policy.recomputes == "front" and g < h
+        front = self.sim.policy.recomputes == "front"
         passed = [node for node in tree.nodes() if host_lock in node.host_locks]
         if front and g > 0:
             tree.take(request, g)
