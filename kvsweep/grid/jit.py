@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dis
 import importlib.util
 import inspect
 import re
@@ -173,6 +174,7 @@ def _for_numba(
     module: str,
     done: dict[int, Any],
     options: Mapping[str, Any] = _INLINE,
+    inlined: frozenset[int] = frozenset(),
 ) -> FunctionType:
     def index_of(constant: Any) -> Any:
         if isinstance(constant, tuple):
@@ -185,7 +187,8 @@ def _for_numba(
             return index_of(value)
         if id(value) not in done:
             done[id(value)] = value  # a recursive helper meets itself uncompiled, which Numba then reports
-            done[id(value)] = njit(**options)(_for_numba(value, modes, module, done, options))
+            own = {**options, "forceinline": True} if id(value) in inlined else options
+            done[id(value)] = njit(**own)(_for_numba(value, modes, module, done, options, inlined))
         return done[id(value)]
 
     code = function.__code__
@@ -209,10 +212,30 @@ def program(function: Callable[..., Any], options: Mapping[str, Any]) -> Callabl
         return function
     assert isinstance(function, FunctionType)
     key = _program_key(function, options)
-    inner = njit(**options)(_for_numba(function, (), _module_name(key), {}, options))
+    once = _called_once(function)
+    inner = njit(**options)(_for_numba(function, (), _module_name(key), {}, options, once))
     names = ", ".join(inspect.signature(function).parameters)
     source = f"def entry({names}):\n    return function({names})\n"
     return _compiled(_module(key, source.encode(), {"function": inner}, {}), "entry", {"nogil": True, **options})
+
+
+def _called_once(function: FunctionType) -> frozenset[int]:
+    """Return the functions that `function` reaches through one call alone, by their id.
+
+    Inlining these costs no code, and saves passing a state of a dozen arrays, which is more than a hundred words.
+    """
+    calls: dict[int, int] = {}
+    seen, ahead = {id(function)}, [function]
+    while ahead:
+        caller = ahead.pop()
+        for step in dis.get_instructions(caller):
+            callee = caller.__globals__.get(step.argval) if step.opname == "LOAD_GLOBAL" else None
+            if isinstance(callee, FunctionType):
+                calls[id(callee)] = calls.get(id(callee), 0) + 1
+                if id(callee) not in seen:
+                    seen.add(id(callee))
+                    ahead.append(callee)
+    return frozenset(callee for callee, count in calls.items() if count == 1)
 
 
 def program_is_compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:
@@ -221,7 +244,8 @@ def program_is_compiled(function: Callable[..., Any], options: Mapping[str, Any]
 
 
 def _program_key(function: Callable[..., Any], options: Mapping[str, Any]) -> str:
-    return fingerprint(function, extra=(numba.__version__, sys.version, repr(sorted(options.items()))))[:32]
+    settings = (numba.__version__, sys.version, repr(sorted(options.items())))
+    return fingerprint(function, _called_once, extra=settings)[:32]
 
 
 def decision(policy: Policy) -> Any:

@@ -7,7 +7,7 @@ through when FINISH_STEP of them are done.
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.clock import decode_duration, decode_pool, is_beyond, occupy, schedule
+from kvsweep.cluster.clock import decode_pool, is_beyond, occupy, rounded, schedule, step_coefficients
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.resources import decoding_resource
 from kvsweep.cluster.state import State
@@ -116,25 +116,27 @@ def start_run(s: State, d: int, begin: int, steps: int) -> None:
 def _planned_end(s: State, d: int, most: int) -> int:
     """Set the number of steps of the run, at most `most`, and return its end [ps]."""
     own, page, growth = s.decode[d], s.run[col.PAGE], s.run[col.GROWTH]
-    n, context, step = own[col.RUNNING], own[col.CONTEXT], own[col.STEP]
-    free = _free_pages(s, d) - s.decode[d, growth + step % page]
+    n, context, residue = own[col.RUNNING], own[col.CONTEXT], own[col.STEP] % page
+    base, slope = step_coefficients(s, d, n)
+    free = _free_pages(s, d) - own[growth + residue]
     pages, least, clipped, planned = _head(s, d)
-    end = own[col.BOUNDARY] + decode_duration(s, d, n, context)
-    own[col.RUN] = 1
-    while own[col.RUN] < most:
+    reserved = s.run[eng.RESERVE] * (n + own[eng.N_TRANSFER] + own[eng.N_WAITING])
+    end = own[col.BOUNDARY] + rounded(base + slope * context)
+    steps = 1
+    while steps < most:
         context += n
-        step += 1
-        needed = s.decode[d, growth + step % page]
+        residue = residue + 1 if residue + 1 < page else 0  # no division, which would take longer than all else
+        needed = own[growth + residue]
         if needed > free:
             break
         if 0 <= pages <= free:
             total = context + n
-            kept = max(s.run[eng.RESERVE] * (n + own[eng.N_TRANSFER] + own[eng.N_WAITING]), planned - total)
-            if max(least, clipped - total) <= free * page - kept:
+            if max(least, clipped - total) <= free * page - max(reserved, planned - total):
                 break
         free -= needed
-        end += decode_duration(s, d, n, context)
-        own[col.RUN] += 1
+        end += rounded(base + slope * context)
+        steps += 1
+    own[col.RUN] = steps
     return int(end)
 
 
@@ -166,10 +168,11 @@ def end_run_early(s: State, d: int) -> None:
     own, now = s.decode[d], s.run[col.NOW]
     if own[eng.ACTIVE] != eng.DECODING or own[col.RUN] <= 1:
         return
-    end, context, steps = own[col.BOUNDARY], own[col.CONTEXT], 0
+    end, context, steps, n = own[col.BOUNDARY], own[col.CONTEXT], 0, own[col.RUNNING]
+    base, slope = step_coefficients(s, d, n)
     while end < now or steps == 0:
-        end += decode_duration(s, d, own[col.RUNNING], context)
-        context += own[col.RUNNING]
+        end += rounded(base + slope * context)
+        context += n
         steps += 1
     own[col.RUN] = steps
     schedule(s, decoding_resource(s, d), end)
@@ -178,18 +181,26 @@ def end_run_early(s: State, d: int) -> None:
 def commit_run(s: State, d: int) -> None:
     """Do the steps that were planned; who is through, and who leaves, is not looked at."""
     own, page, n = s.decode[d], s.run[col.PAGE], s.decode[d, col.RUNNING]
-    fresh = n - own[eng.N_STALE]
-    time = own[col.BOUNDARY]
-    batch_beyond = is_beyond(s, col.DOMAIN_BATCH, n)
-    for _ in range(own[col.RUN]):
-        grown = s.decode[d, s.run[col.GROWTH] + own[col.STEP] % page]
+    fresh, time, context, steps = n - own[eng.N_STALE], own[col.BOUNDARY], own[col.CONTEXT], own[col.RUN]
+    base, slope = step_coefficients(s, d, n)
+    growth, residue = s.run[col.GROWTH], own[col.STEP] % page
+    window = time // s.run[col.WINDOW]
+    turn, delivered = (window + 1) * s.run[col.WINDOW], 0
+    for _ in range(steps):
+        grown = own[growth + residue]
         if grown > 0:
             hold(s, d, grown, time)
-        own[col.DECODE_STEPS_BEYOND] += batch_beyond | is_beyond(s, col.DOMAIN_CONTEXT, own[col.CONTEXT])
-        time += decode_duration(s, d, n, own[col.CONTEXT])
-        s.windows[time // s.run[col.WINDOW]] += fresh
-        own[col.CONTEXT] += fresh
-        own[col.STEP] += 1
+        residue = residue + 1 if residue + 1 < page else 0
+        time += rounded(base + slope * context)
+        context += fresh
+        while time >= turn:
+            s.windows[window] += delivered
+            window, turn, delivered = window + 1, turn + s.run[col.WINDOW], 0
+        delivered += fresh
+    s.windows[window] += delivered
+    own[col.DECODE_STEPS_BEYOND] += _steps_beyond(s, n, own[col.CONTEXT], fresh, steps)
+    own[col.CONTEXT] = context
+    own[col.STEP] += steps
     own[col.BUSY_TIME] += time - own[col.BOUNDARY]
     own[col.DECODE_STEPS] += own[col.RUN]
     own[col.RUN] = 0
@@ -198,6 +209,18 @@ def commit_run(s: State, d: int) -> None:
         if s.request[r, col.FINISH_STEP] == own[col.STEP]:
             own[eng.N_STALE] += 1
             _grow_with(s, d, r, -1)
+
+
+def _steps_beyond(s: State, n: int, context: int, fresh: int, steps: int) -> int:
+    """Return how many of `steps` steps from `context` on, `fresh` more each, were outside of what was measured."""
+    if is_beyond(s, col.DOMAIN_BATCH, n) == 1:
+        return steps
+    low, high = s.run[col.DOMAIN + 2 * col.DOMAIN_CONTEXT], s.run[col.DOMAIN + 2 * col.DOMAIN_CONTEXT + 1]
+    if fresh == 0:
+        return steps * is_beyond(s, col.DOMAIN_CONTEXT, context)
+    below = min(steps, max(0, -(-(low - context) // fresh)))
+    within = min(steps, max(0, (high - context) // fresh + 1))
+    return int(steps - max(0, within - below))
 
 
 def hold(s: State, d: int, pages: int, time: int) -> None:
