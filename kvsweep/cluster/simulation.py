@@ -204,7 +204,7 @@ def _diagnosis(state: State) -> str:
     r = int(state.run[col.SUSPECT])
     request = state.request[r]
     is_engine = _is_engine(state)
-    stages = _ENGINE_STAGES if is_engine else _PAPER_STAGES
+    stages: tuple[tuple[int, str], ...] = _ENGINE_STAGES if is_engine else _PAPER_STAGES
     if is_engine and state.run[eng.COLOCATED]:
         stages = tuple(stage for stage in stages if stage[0] not in (col.RESERVED, col.HANDED))
     waits = next(what for column, what in stages if request[column] < 0)
