@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from kvsweep.cluster import columns as col
 from kvsweep.cluster.config import ClusterConfig, parse_config
 from kvsweep.cluster.engine import loop
 from kvsweep.cluster.engine.audit import RULES, broken_rule
+from kvsweep.cluster.events import events, write_events
 from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.setup import initial_state
@@ -184,6 +187,18 @@ def test_what_others_wrote_is_fetched_from_l3() -> None:
     assert ds["bytes_out"].sel(tier="l3").values.sum() == 640 * 1000
     early = run(requests, engine(prefill={"count": 2}, l3={**l3, "stop_policy": "best_effort"}), service)
     assert early["hit_tokens"].values[3].tolist() == [0, 0, 0]
+
+
+def test_the_events_of_a_colocated_worker_are_its_own(tmp_path: Path) -> None:
+    made, config, service = trace([(0.0, 1000, 3, ())]), colocated(), profile(n_layers=4)
+    policy = load_policies()["default_policy"]
+    state = initial_state(made, config, service, policy)
+    state = _run(state, policy, loop.advance, None, 1, broken_rule)
+    finished = Finished(state, made, config, service, policy, 0.0)
+    assert set(events(finished)["event_worker"].values.tolist()) == {0}
+    write_events(finished, tmp_path / "events.json")
+    spans = [row for row in json.loads((tmp_path / "events.json").read_text())["traceEvents"] if row["ph"] == "X"]
+    assert {row["name"] for row in spans} == {"prefill", "decode"} and all(row["ts"] >= 0 for row in spans)
 
 
 def test_extensions_are_named() -> None:
