@@ -33,8 +33,9 @@ def test_presets_are_the_set_ups_of_the_paper(name: str) -> None:
     assert parse_config(config_mapping(config), "again") == config
 
 
-def test_a_written_file_states_every_field_there_is() -> None:
-    stated = yaml.safe_load(cluster_file("a", 1, 2))
+@pytest.mark.parametrize("fidelity", ["paper", "engine"])
+def test_a_written_file_states_every_field_there_is(fidelity: str) -> None:
+    stated = yaml.safe_load(cluster_file("a", 1, 2, fidelity))
     resolved = config_mapping(parse_config(stated, "file"))
     assert stated.keys() == resolved.keys()
     for name, group in resolved.items():

@@ -39,6 +39,24 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 INSTANTS = 200_000
 """Instants between two looks at Ctrl-C: a fifth of a second or less."""
 MAX_WINDOWS = 1 << 24
+_PAPER_STAGES = (
+    (col.ADMITTED, "its admission"),
+    (col.READY, "its retrieval"),
+    (col.PREFILLED, "its prefill"),
+    (col.RESERVED, "room at its decode worker"),
+    (col.HANDED, "its handoff"),
+    (col.JOINED, "a place in the batch"),
+    (col.FINISHED, "its last token"),
+)
+_ENGINE_STAGES = (
+    (col.RESERVED, "room at its decode worker"),
+    (col.ADMITTED, "its admission"),
+    (col.PREFILLED, "its prefill"),
+    (col.HANDED, "its handoff"),
+    (col.JOINED, "a place in the batch"),
+    (col.FINISHED, "its last token"),
+)
+"""Column of the time of each stage of a request, and what waits for it."""
 
 
 def run(
@@ -185,15 +203,10 @@ def _diagnosis(state: State) -> str:
     """Return how far the first request that did not finish has come, and what it waits for."""
     r = int(state.run[col.SUSPECT])
     request = state.request[r]
-    stages = (
-        (col.ADMITTED, "its admission"),
-        (col.READY, "its retrieval"),
-        (col.PREFILLED, "its prefill"),
-        (col.RESERVED, "room at its decode worker"),
-        (col.HANDED, "its handoff"),
-        (col.JOINED, "a place in the batch"),
-        (col.FINISHED, "its last token"),
-    )
+    is_engine = _is_engine(state)
+    stages: tuple[tuple[int, str], ...] = _ENGINE_STAGES if is_engine else _PAPER_STAGES
+    if is_engine and state.run[eng.COLOCATED]:
+        stages = tuple(stage for stage in stages if stage[0] not in (col.RESERVED, col.HANDED))
     waits = next(what for column, what in stages if request[column] < 0)
     place = f"prefill worker {request[col.AT_PREFILL]}, decode worker {request[col.AT_DECODE]}"
     return f"{state.run[col.LEFT]} requests are not done; request {r} ({place}) waits for {waits}"
