@@ -31,8 +31,9 @@ def test_presets_are_the_set_ups_of_the_paper(name: str) -> None:
     assert parse_config(config_mapping(config), "again") == config
 
 
-def test_a_written_file_states_every_field_there_is() -> None:
-    stated = yaml.safe_load(cluster_file("a", 1, 2))
+@pytest.mark.parametrize("fidelity", ["paper", "engine"])
+def test_a_written_file_states_every_field_there_is(fidelity: str) -> None:
+    stated = yaml.safe_load(cluster_file("a", 1, 2, fidelity))
     resolved = config_mapping(parse_config(stated, "file"))
     assert stated.keys() == resolved.keys()
     for name, group in resolved.items():
@@ -70,8 +71,11 @@ FIGURES: dict[str, Any] = config_mapping(cluster())
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("fidelity",), "engine", "file: fidelity: 'engine' is not there yet; allowed: paper"),
-        (("fidelity",), None, "file: fidelity: missing"),
+        (("fidelity",), "vllm", "file: fidelity: no 'vllm'; choose from engine, paper"),
+        (("engine",), {"overlap": True}, "file: engine: unknown to fidelity paper; allowed: fidelity: engine"),
+        (("l3",), {"pool_tokens": 1e6}, "file: l3: unknown to fidelity paper"),
+        (("gateway", "tree_tokens"), 1024, "file: gateway: tree_tokens: unknown to fidelity paper"),
+        (("write", "policy"), "write_back", "file: write: policy: write_back: unknown to fidelity paper"),
         (("page_size",), 0, "file: page_size: 0 is out of range; allowed: 1 to 65536 tokens"),
         (("page_size",), 64.5, "is not a whole number"),
         (("gateway", "policy"), 3, "file: gateway: policy: 3 is not one line of text"),
@@ -85,7 +89,7 @@ FIGURES: dict[str, Any] = config_mapping(cluster())
         (
             ("workers", 0, "role"),
             "colocated",
-            "role: colocated workers are not there yet; allowed: prefill",
+            "workers: colocated workers beside others; allowed: only those, or prefill and decode",
         ),
         (("workers", 0, "role"), "refill", "did you mean 'prefill'"),
         (("workers", 1, "role"), "prefill", "field: no 'graph_buckets'"),

@@ -51,6 +51,8 @@ class FieldType:
         """Return what the field accepts as messages print it."""
         if self.range is not None:
             return str(self.range)
+        if self.base is bool:
+            return "allowed: true, false"
         return f"allowed: {', '.join(self.choices) if self.choices else 'text'}"
 
 
@@ -113,6 +115,10 @@ def _read_value(accepted: FieldType, value: object, where: str) -> Any:
         return read_record(accepted.base, value, where)
     if accepted.range is not None:
         return _read_number(accepted, accepted.range, value, where)
+    if accepted.base is bool:
+        if not isinstance(value, bool):
+            raise InputError(f"{where}: {shown(value)} is neither true nor false; allowed: true, false")
+        return value
     if not isinstance(value, str) or not value.strip() or len(value.splitlines()) > 1:
         hint = "" if isinstance(value, str) else "; put it in quotes"
         raise InputError(f"{where}: {shown(value)} is not one line of text{hint}")

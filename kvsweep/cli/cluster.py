@@ -37,6 +37,8 @@ def _suffixed(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path 
 @cluster.command("init")
 @click.option("--preset", "name", default="qwen3-8b-1p1d", show_default=True, metavar="NAME",
               help="Set-up of the paper: qwen3-8b or qwen3-32b, -1p1d or -3p1d.")  # fmt: skip
+@click.option("--fidelity", type=click.Choice(("paper", "engine")), default="paper", show_default=True,
+              help="Rules of the paper, whose set-ups these are, or of the engine.")  # fmt: skip
 @click.option("--model", metavar="KEY", show_default="the preset's", help="Model of the profile.")
 @click.option("--gpu", metavar="KEY", show_default="the preset's", help="GPU of the profile.")
 @click.option("--tp", type=click.IntRange(1, 1024), show_default="the preset's", help="GPUs of a worker.")
@@ -46,20 +48,21 @@ def _suffixed(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path 
 @click.option("--profile", type=_PATH, metavar="FILE", default=Path("profile.yaml"), show_default=True,
               callback=_suffixed(".yaml", ".yml"), help="Profile to write.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite the files.")
-def init(name: str, output: Path, profile: Path, force: bool, link: str, **given: Any) -> None:
+def init(name: str, output: Path, profile: Path, force: bool, fidelity: str, **given: Any) -> None:
     """Write a commented cluster file, and an assumed profile: a roofline of the catalog's figures."""
     from kvsweep.catalog import load
     from kvsweep.cluster.presets import cluster_file, preset, profile_file
     from kvsweep.cluster.roofline import roofline
 
     setup = preset(name)
+    link = given.pop("link")
     model, gpu, tp = (given[key] or getattr(setup, key) for key in ("model", "gpu", "tp"))
     if output.resolve() == profile.resolve():
         raise InputError(f"--profile: {profile} is the cluster file, too; allowed: another name")
     for path, option in ((output, "--output"), (profile, "--profile")):
         check_writable(path, force, option)
     texts = {
-        output: cluster_file(name, setup.n_prefill, tp),
+        output: cluster_file(name, setup.n_prefill, tp, fidelity),
         profile: profile_file(roofline(load(), model, gpu, tp, link)),
     }
     for path, text in texts.items():
@@ -108,8 +111,8 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     if not quiet:
         if service.kind == "assumed":
             say(f"{profile}: assumed, not measured")
-        if not is_compiled():
-            say("compiling the simulator, once (about half a minute)")
+        if not is_compiled(cluster_config.fidelity):
+            say("compiling the simulator, once (a minute or some)")
     finished = finish(requests, cluster_config, service, **options)
     if not quiet:
         for note in finished.trace.notes:

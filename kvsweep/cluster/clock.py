@@ -17,10 +17,16 @@ def prefill_duration(s: State, tokens: int, squares: int) -> int:
     return rounded(max(s.run[col.STEP_LEAST], time))
 
 
+def step_coefficients(s: State, d: int, n: int) -> tuple[int, int]:
+    """Return the time of a step of `n` sequences [fs], and what each token they store adds [fs]."""
+    base = s.run[col.TIMES] + 2 * n
+    return int(s.decode[d, base]), int(s.decode[d, base + 1])
+
+
 def decode_duration(s: State, d: int, n: int, context: int) -> int:
     """Return the time of a step of `n` sequences that store `context` tokens together [ps]."""
-    base = s.run[col.TIMES] + 2 * n
-    return rounded(s.decode[d, base] + s.decode[d, base + 1] * context)
+    base, slope = step_coefficients(s, d, n)
+    return rounded(base + slope * context)
 
 
 def path_duration(s: State, path: int, pages: int) -> int:
@@ -77,8 +83,8 @@ def prefill_resource(s: State, w: int) -> int:
 
 
 def arrival_resource(s: State) -> int:
-    """Return the resource of arrivals."""
-    return int(2 * s.decode.shape[0] + 3 * s.prefill.shape[0])
+    """Return the resource of arrivals, which is the last."""
+    return int(s.run[col.N_RESOURCES] - 1)
 
 
 def push(table: Ints, row: int, queue: int, links: Ints, link: int, item: int) -> None:

@@ -1,7 +1,7 @@
 """The cluster file: workers by role, policies with their parameters, and what the run is asked to report.
 
 Read like the catalog: strict YAML, every number with unit and range, one-line errors naming file, field and what is
-allowed. The meaning of each field is in ``paper/README.md``.
+allowed. The meaning of each field is in ``paper/README.md`` and ``engine/README.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Ratio = Annotated[float, Range("1", 0.0, 1.0)]
 Factor = Annotated[float, Range("1", 0.0, 1e6)]
 
 RetentionId = Literal["none", "idle_ttl"]
-WriteId = Literal["write_through", "none"]
+WriteId = Literal["write_through", "write_through_selective", "write_back", "none"]
+Fidelity = Literal["engine", "paper"]
 SharingId = Literal["none", "processor_sharing", "fifo"]
 
 GRAPH_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32)
@@ -58,10 +59,24 @@ class DecodeGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColocatedGroup:
+    """Equal workers that prefill and decode; `graph_buckets` [requests] are ascending."""
+
+    count: Workers = 1
+    tp: Ranks
+    device_tokens: Tokens
+    host_tokens: TokensOrZero = 0
+    chunk_tokens: Tokens = 4096
+    max_running: Running = 32
+    graph_buckets: tuple[int, ...] = GRAPH_BUCKETS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
     """How requests are given to workers: a built-in id or that of a policy file.
 
-    The balance and match figures belong to ``cache_aware``, those after them to ``kv_cost``.
+    The balance and match figures belong to ``cache_aware``, as does `tree_tokens` [token], what the gateway
+    remembers of the prompts routed to a worker (engine fidelity); the others to ``kv_cost``.
     """
 
     policy: str = "round_robin"
@@ -74,6 +89,7 @@ class Gateway:
     host_credit: Ratio = 0.75
     disk_credit: Ratio = 0.25
     active_weight: Factor = 0.0
+    tree_tokens: Annotated[int, Range("tokens", 1, 1e12)] = 2**24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +118,36 @@ class Retrieval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """When computed pages are copied to the host; `threshold` [requests] belongs to ``write_through``."""
+    """When computed pages are copied to the host; `threshold` [hits] belongs to ``write_through``."""
 
     policy: WriteId = "write_through"
     threshold: Annotated[int, Range("requests", 1, 1e6)] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRules:
+    """Options of the engine (``engine/README.md``)."""
+
+    overlap: bool = True
+    schedule: Literal["fcfs", "lpm"] = "fcfs"
+    max_prefill_tokens: Tokens = 16_384
+    reserved_decode_tokens: TokensOrZero = 512
+    router_join: bool = True
+    prebuilt_seconds: Annotated[float, Range("s", 1e-9, 10.0, or_zero=True)] = 0.0005
+    load_back_threshold_tokens: TokensOrZero = 10
+    conservativeness: Annotated[float, Range("1", 0.0, 10.0)] = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedTier:
+    """The pool behind all hosts (L3), and when a request stops waiting for what is fetched from it."""
+
+    pool_tokens: Annotated[int, Range("tokens", 1, 1e13)]
+    stop_policy: Literal["best_effort", "wait_complete", "timeout"] = "best_effort"
+    prefetch_threshold_tokens: Tokens = 256
+    timeout_base_seconds: Annotated[float, Range("s", 1e-6, 1e6, or_zero=True)] = 1.0
+    timeout_per_1024_tokens_seconds: Annotated[float, Range("s", 1e-6, 1e6, or_zero=True)] = 0.25
+    batch_pages: Annotated[int, Range("pages", 1, 1e6)] = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +169,10 @@ class Slo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """A whole cluster file."""
+    """A whole cluster file; colocated workers stand under `prefill` and `decode` both."""
 
     name: str = "cluster"
-    fidelity: Literal["paper"]
+    fidelity: Fidelity = "engine"
     page_size: PageSize = 64
     workload: Workload = Workload()
     gateway: Gateway = Gateway()
@@ -139,10 +181,12 @@ class ClusterConfig:
     retrieval: Retrieval = Retrieval()
     write: Write = Write()
     handoff_sharing: SharingId = "processor_sharing"
+    engine: EngineRules = EngineRules()
+    l3: SharedTier | None = None
     slo: Slo = Slo()
     window_seconds: Seconds = 5.0
-    prefill: tuple[PrefillGroup, ...] = ()
-    decode: tuple[DecodeGroup, ...] = ()
+    prefill: tuple[PrefillGroup | ColocatedGroup, ...] = ()
+    decode: tuple[DecodeGroup | ColocatedGroup, ...] = ()
 
     @property
     def n_prefill(self) -> int:
@@ -154,11 +198,16 @@ class ClusterConfig:
         """Return the number of decode workers."""
         return sum(group.count for group in self.decode)
 
-    def prefill_workers(self) -> list[PrefillGroup]:
+    @property
+    def is_colocated(self) -> bool:
+        """Return whether each worker both prefills and decodes."""
+        return any(isinstance(group, ColocatedGroup) for group in self.prefill)
+
+    def prefill_workers(self) -> list[PrefillGroup | ColocatedGroup]:
         """Return the group of each prefill worker, by its number."""
         return [group for group in self.prefill for _ in range(group.count)]
 
-    def decode_workers(self) -> list[DecodeGroup]:
+    def decode_workers(self) -> list[DecodeGroup | ColocatedGroup]:
         """Return the group of each decode worker, by its number."""
         return [group for group in self.decode for _ in range(group.count)]
 
@@ -176,14 +225,13 @@ def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
     """Return the configuration stated by `values`, as in a cluster file; `where` is what messages call it."""
     values = dict(values)
     groups = values.pop("workers", None)
-    if values.get("fidelity") == "engine":
-        raise InputError(f"{where}: fidelity: 'engine' is not there yet; allowed: paper")
     for name in ("prefill", "decode"):
         if name in values:
             raise InputError(f"{where}: {name}: workers are a list; allowed: workers: [{{role: {name}, …}}]")
     fields = read_fields(ClusterConfig, values, where)
     require_fields(ClusterConfig, fields, where, {})
     config = ClusterConfig(**fields, **_groups(groups, f"{where}: workers"))
+    _check_fidelity(config, values, where)
     _check(config, where)
     return config
 
@@ -191,10 +239,17 @@ def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
 def config_mapping(config: ClusterConfig) -> dict[str, Any]:
     """Return `config` as a cluster file would state it, everything resolved."""
     values = dataclasses.asdict(config)
-    groups = [{"role": role, **group} for role in ("prefill", "decode") for group in values.pop(role)]
+    by_role = {role: values.pop(role) for role in ("prefill", "decode")}
+    if config.is_colocated:
+        by_role = {"colocated": by_role["prefill"]}
+    groups = [{"role": role, **group} for role, members in by_role.items() for group in members]
     for group in groups:
         if "graph_buckets" in group:
             group["graph_buckets"] = list(group["graph_buckets"])
+    if values["l3"] is None:
+        del values["l3"]
+    if config.fidelity == "paper":
+        del values["engine"], values["gateway"]["tree_tokens"]
     for optional in ("workload", "slo"):
         values[optional] = {name: value for name, value in values[optional].items() if value is not None}
     return {**values, "workers": groups}
@@ -203,7 +258,7 @@ def config_mapping(config: ClusterConfig) -> dict[str, Any]:
 def _groups(groups: object, where: str) -> dict[str, Any]:
     if not isinstance(groups, list) or not groups:
         raise InputError(f"{where}: {shown(groups)} is not a list of groups; allowed: prefill and decode workers")
-    kinds: dict[str, type] = {"prefill": PrefillGroup, "decode": DecodeGroup}
+    kinds: dict[str, Any] = {"prefill": PrefillGroup, "decode": DecodeGroup, "colocated": ColocatedGroup}
     found: dict[str, list[Any]] = {role: [] for role in kinds}
     for i, group in enumerate(groups):
         at = f"{where}[{i}]"
@@ -211,19 +266,41 @@ def _groups(groups: object, where: str) -> dict[str, Any]:
             raise InputError(f"{at}: {shown(group)} is not a mapping of fields; allowed: role, count, tp, …")
         fields = dict(group)
         role = fields.pop("role", None)
-        if role == "colocated":
-            raise InputError(f"{at}: role: colocated workers are not there yet; allowed: prefill, decode")
         if role not in found:
             raise unknown_name(f"{at}: role", role, found)
-        if role == "decode" and "graph_buckets" in fields:
+        if role != "prefill" and "graph_buckets" in fields:
             buckets = _buckets(fields.pop("graph_buckets"), f"{at}: graph_buckets")
-            found[role].append(dataclasses.replace(read_record(DecodeGroup, fields, at), graph_buckets=buckets))
+            found[role].append(dataclasses.replace(read_record(kinds[role], fields, at), graph_buckets=buckets))
         else:
             found[role].append(read_record(kinds[role], fields, at))
+    colocated = tuple(found.pop("colocated"))
+    if colocated:
+        if found["prefill"] or found["decode"]:
+            raise InputError(f"{where}: colocated workers beside others; allowed: only those, or prefill and decode")
+        return {"prefill": colocated, "decode": colocated}
     for role, members in found.items():
         if not members:
             raise InputError(f"{where}: no {role} worker; allowed: at least one of each role, prefill and decode")
     return {role: tuple(members) for role, members in found.items()}
+
+
+def _check_fidelity(config: ClusterConfig, values: Mapping[str, Any], where: str) -> None:
+    """Refuse options that the chosen fidelity does not know."""
+    if config.fidelity == "engine":
+        if config.l3 is not None and not config.write.policy.startswith("write_through"):
+            raise InputError(f"{where}: l3: with write policy {config.write.policy}; allowed: one that writes through")
+        return
+    gateway = values.get("gateway")
+    unknown = {
+        "engine": values.get("engine") is not None,
+        "l3": config.l3 is not None,
+        "gateway: tree_tokens": isinstance(gateway, Mapping) and gateway.get("tree_tokens") is not None,
+        f"write: policy: {config.write.policy}": config.write.policy not in ("write_through", "none"),
+        "workers: role: colocated": config.is_colocated,
+    }
+    for name, stated in unknown.items():
+        if stated:
+            raise InputError(f"{where}: {name}: unknown to fidelity paper; allowed: fidelity: engine, or without it")
 
 
 def _buckets(values: object, where: str) -> tuple[int, ...]:

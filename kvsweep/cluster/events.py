@@ -77,7 +77,8 @@ def events(run: Finished) -> xr.Dataset:
 
 
 def _worker(run: Finished, requests: np.ndarray[Any, Any], side: str) -> np.ndarray[Any, Any]:
-    column, first = (col.AT_DECODE, run.config.n_prefill) if side == "decode" else (col.AT_PREFILL, 0)
+    decode_workers = 0 if run.config.is_colocated else run.config.n_prefill
+    column, first = (col.AT_DECODE, decode_workers) if side == "decode" else (col.AT_PREFILL, 0)
     return np.asarray(run.state.request[requests, column] + first)
 
 
@@ -92,7 +93,7 @@ def _perfetto(run: Finished) -> list[dict[str, Any]]:
         starts, ends = (run.state.request[rows, EVENTS[event][0]] for event in (begin, end))
         workers = _worker(run, rows, EVENTS[begin][1])
         for r, start, stop, worker in zip(rows.tolist(), starts.tolist(), ends.tolist(), workers.tolist(), strict=True):
-            if stop > start:
+            if stop > start >= 0:
                 span = {"name": name, "ph": "X", "ts": start / 1e6, "dur": (stop - start) / 1e6}
                 found.append({**span, "pid": worker, "tid": r})
     return found

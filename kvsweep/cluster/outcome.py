@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 import kvsweep.cluster.columns as col
 from kvsweep.cluster.config import ClusterConfig, config_mapping
+from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.engine import report as engine
 from kvsweep.cluster.plugins import Plugin, Plugins
 from kvsweep.cluster.profile import Profile, profile_mapping
 from kvsweep.cluster.state import State
@@ -43,6 +45,11 @@ class Finished:
     cpu_seconds: float
 
     @property
+    def is_engine(self) -> bool:
+        """Return whether the engine's core made it."""
+        return self.config.fidelity == "engine"
+
+    @property
     def end(self) -> int:
         """Return the time of the last finish [ps]."""
         return int(self.state.request[:, col.FINISHED].max(initial=0))
@@ -51,34 +58,43 @@ class Finished:
 def dataset(run: Finished) -> xr.Dataset:
     """Return requests, windows and workers of a finished run, with units and everything it was made from."""
     config = run.config
-    variables = _requests(run.state, run.trace) | _windows(run.state, run.end) | _workers(run.state, run.end)
+    variables = _requests(run) | _windows(run.state, run.end) | _workers(run)
     n_windows = len(variables["outstanding"][1])
     coords: dict[str, tuple[tuple[str, ...], Any]] = {
         "window": (("window",), np.arange(n_windows) * config.window_seconds),
         "worker": (("worker",), text_array(worker_names(config))),
-        "worker_role": (("worker",), text_array(["prefill"] * config.n_prefill + ["decode"] * config.n_decode)),
+        "worker_role": (("worker",), text_array(_roles(config))),
         "tier": (("tier",), text_array(TIERS)),
-        "cause": (("cause",), text_array(CAUSES)),
+        "cause": (("cause",), text_array(engine.CAUSES if run.is_engine else CAUSES)),
     }
     return sweep_dataset(variables, coords, attributes_of(run), squeeze=False)
 
 
 def worker_names(config: ClusterConfig) -> list[str]:
     """Return the name of each worker, prefill workers first."""
+    if config.is_colocated:
+        return [f"worker{w}" for w in range(config.n_prefill)]
     return [f"prefill{w}" for w in range(config.n_prefill)] + [f"decode{d}" for d in range(config.n_decode)]
+
+
+def _roles(config: ClusterConfig) -> list[str]:
+    if config.is_colocated:
+        return ["colocated"] * config.n_prefill
+    return ["prefill"] * config.n_prefill + ["decode"] * config.n_decode
 
 
 def attributes_of(run: Finished) -> dict[str, Any]:
     """Return what the figures of a run rest on."""
-    operations, beyond = _operations(run.state)
+    operations, beyond = _operations(run)
     reproducible = "SOURCE_DATE_EPOCH" in os.environ
     return {
         "title": f"kvsweep cluster run: {run.config.name}",
         "history": f"{timestamp()} kvsweep cluster run",
         "references": REFERENCES,
-        "comment": ASSUMPTIONS,
+        "comment": engine.ASSUMPTIONS if run.is_engine else ASSUMPTIONS,
         "kvsweep_result": "cluster",
         "kvsweep_fidelity": run.config.fidelity,
+        "kvsweep_extensions": engine.extensions(run.config, run.policy, run.plugins) if run.is_engine else None,
         "kvsweep_model": run.profile.model or None,
         "kvsweep_profile_kind": run.profile.kind,
         "kvsweep_trace": run.trace.source,
@@ -100,20 +116,23 @@ def _named(name: str, plugin: Plugin | None) -> str:
     return f"{name} ({plugin.origin if plugin else 'built in'})"
 
 
-def _operations(state: State) -> tuple[int, int]:
+def _operations(run: Finished) -> tuple[int, int]:
     """Return how many operations were timed, and how many of them outside what was measured."""
-    prefill, decode = state.prefill, state.decode
+    prefill, decode = run.state.prefill, run.state.decode
     done = prefill[:, [col.STEPS, col.H2DS, col.D2HS]].sum() + decode[:, [col.DECODE_STEPS, col.CHUNKS]].sum()
     beyond = prefill[:, [col.STEPS_BEYOND, col.H2DS_BEYOND, col.D2HS_BEYOND]].sum()
     beyond += decode[:, [col.DECODE_STEPS_BEYOND, col.CHUNKS_BEYOND]].sum()
+    if run.is_engine:
+        done += prefill[:, [eng.STORE_READS, eng.STORE_WRITES]].sum()
+        beyond += prefill[:, [eng.STORE_READS_BEYOND, eng.STORE_WRITES_BEYOND]].sum()
     return int(done), int(beyond)
 
 
 Variables = dict[str, tuple[tuple[str, ...], Any]]
 
 
-def _requests(state: State, trace: Trace) -> Variables:
-    request, page = state.request, int(state.run[col.PAGE])
+def _requests(run: Finished) -> Variables:
+    state, request, page = run.state, run.state.request, int(run.state.run[col.PAGE])
     columns = {
         "arrival": col.ARRIVAL, "prefill_start": col.BEGAN, "prefill_end": col.PREFILLED, "handoff_end": col.HANDED,
         "first_token": col.FIRST_TOKEN, "finish": col.FINISHED,
@@ -124,10 +143,14 @@ def _requests(state: State, trace: Trace) -> Variables:
     output = request[:, col.OUTPUT]
     gaps = np.where(output > 1, output - 1, np.nan)
     hits = np.zeros((len(request), len(TIERS)), dtype=np.int64)
-    hits[:, 0], hits[:, 1] = request[:, col.MATCHED] * page, request[:, col.RETRIEVED] * page
+    if run.is_engine:
+        hits[:] = engine.hits(state) * page
+    else:
+        hits[:, 0], hits[:, 1] = request[:, col.MATCHED] * page, request[:, col.RETRIEVED] * page
     hits[rejected] = 0
     computed = np.where(rejected, 0, request[:, col.PROMPT] - hits.sum(axis=1))
-    decode_worker = np.where(rejected, -1, request[:, col.AT_DECODE] + len(state.prefill))
+    first_decode = 0 if run.config.is_colocated else len(state.prefill)
+    decode_worker = np.where(rejected, -1, request[:, col.AT_DECODE] + first_decode)
     per_request = {
         "ttft": _between(first, arrival),
         "tpot": _between(finish, first) / gaps,
@@ -137,12 +160,12 @@ def _requests(state: State, trace: Trace) -> Variables:
         "uncached_tokens": computed,
         "prefill_worker": request[:, col.AT_PREFILL].astype(np.int32),
         "decode_worker": decode_worker.astype(np.int32),
-        "session": trace.session,
+        "session": run.trace.session,
         "rejected": rejected.astype(np.int8),
     }
     found |= {name: (("request",), values) for name, values in per_request.items()}
     found["hit_tokens"] = (("request", "tier"), hits)
-    found["queue_delay"] = (("request", "cause"), _delays(request))
+    found["queue_delay"] = (("request", "cause"), engine.delays(state) if run.is_engine else _delays(request))
     return found
 
 
@@ -180,8 +203,14 @@ def _windows(state: State, end: int) -> Variables:
     }
 
 
-def _workers(state: State, end: int) -> Variables:
+def _workers(run: Finished) -> Variables:
+    state, end = run.state, run.end
     prefill, decode, n_prefill = state.prefill, state.decode, len(state.prefill)
+    busy, stepping = prefill[:, col.BUSY_TIME], decode[:, col.BUSY_TIME]
+    if run.is_engine:
+        busy, stepping = engine.busy_times(state, end)
+    if run.config.is_colocated:
+        decode, busy, stepping = decode[:0], busy + stepping, stepping[:0]
     n = n_prefill + len(decode)
     names = ("evictions", "expirations", "bytes_in", "bytes_out")
     tables = {name: np.zeros((n, len(TIERS)), dtype=np.int64) for name in names}
@@ -193,10 +222,14 @@ def _workers(state: State, end: int) -> Variables:
     tables["bytes_in"][:n_prefill, 0], tables["bytes_out"][:n_prefill, 0] = retrieved, written + sent
     tables["bytes_in"][:n_prefill, 1], tables["bytes_out"][:n_prefill, 1] = written, retrieved
     tables["bytes_in"][n_prefill:, 0] = decode[:, col.RECEIVED_PAGES] * state.run[col.PAGE_BYTES]
-    busy = np.concatenate((prefill[:, col.BUSY_TIME], decode[:, col.BUSY_TIME]))
+    if run.is_engine:
+        read, stored = prefill[:, [eng.STORE_READ_PAGES, eng.STORE_WRITTEN_PAGES]].T * state.run[col.PAGE_BYTES]
+        tables["bytes_out"][:n_prefill, 1] += stored
+        tables["bytes_in"][:n_prefill, 1] += read
+        tables["bytes_in"][:n_prefill, 2], tables["bytes_out"][:n_prefill, 2] = stored, read
     found: Variables = {name: (("worker", "tier"), table) for name, table in tables.items()}
-    found["occupancy"] = (("worker", "tier"), _occupancy(state))
-    found["utilization"] = (("worker",), busy / end if end else np.zeros(n))
+    found["occupancy"] = (("worker", "tier"), _occupancy(state)[:n])
+    found["utilization"] = (("worker",), np.concatenate((busy, stepping)) / end if end else np.zeros(n))
     return found
 
 
@@ -209,7 +242,7 @@ def _occupancy(state: State) -> NDArray[np.float64]:
     mean = state.run[col.PAGE] * (pools[:, 0] * span - pools[:, 1]) / span if span else np.zeros(len(pools))
     occupancy = np.zeros((n_prefill + n_decode, len(TIERS)))
     occupancy[:n_prefill, :2] = mean[: 2 * n_prefill].reshape(-1, 2)
-    occupancy[n_prefill:, 0] = mean[2 * n_prefill :]
+    occupancy[n_prefill:, 0] = mean[2 * n_prefill : 2 * n_prefill + n_decode]
     # Sums of products leave a hair below 0 for a pool that held nothing.
     return np.asarray(np.maximum(occupancy, 0.0))
 

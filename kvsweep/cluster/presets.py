@@ -28,9 +28,9 @@ PRESETS = {
 """Presets by name."""
 
 _CLUSTER = """\
-# A cluster for `kvsweep cluster run`; the rules are in kvsweep/cluster/paper/README.md. Times in [s], KV in [token].
+# A cluster for `kvsweep cluster run`; rules: kvsweep/cluster/{fidelity}/README.md. Times in [s], KV in [token].
 name: {name}
-fidelity: paper                # the rules of the paper
+fidelity: {fidelity:<20} # engine: as SGLang 0.5.9 with HiCache does | paper: the rules of the paper
 page_size: 64                  # tokens in a page, the unit of allocation, matching and transfer
 
 workers:
@@ -65,7 +65,7 @@ gateway:
   host_credit: 0.75            # ... on the host
   disk_credit: 0.25            # ... in L3
   active_weight: 0.0           # ... weight of a request in progress [pages]
-
+{tree}
 eviction:
   policy: lru                  # which idle page goes when room is needed: one of
                                # {evictions}, or a policy file's
@@ -81,14 +81,43 @@ retrieval:
   rate_window_seconds: 60      # window of the request rate such a policy sees
 
 write:
-  policy: write_through        # write_through | none: copy computed pages to the host
-  threshold: 1                 # ... from this many admissions on
+  policy: write_through        # write_through | none: copy computed pages to the host; with fidelity engine, too:
+                               # write_through_selective (from the second use on) | write_back (when the device evicts)
+  threshold: 1                 # write_through: from this many uses on
 
 handoff_sharing: processor_sharing   # chunks on their way to one decode worker share its rate | fifo: one after the
                                # other | none: all at the full rate
 
+{engine}
 slo: {{}}                        # ttft_seconds, tpot_seconds, e2e_seconds: what goodput counts
 window_seconds: 5              # of the time series in the result
+"""
+
+
+_TREE = """\
+  tree_tokens: 16777216        # cache_aware: prompts the gateway remembers for each worker
+"""
+_ENGINE = """\
+engine:
+  overlap: true                # the scheduler launches a step before it looks at the results of the one before
+  schedule: fcfs               # fcfs | lpm: longest prefix on the device first
+  max_prefill_tokens: 16384    # prompt tokens in a prefill step, beside chunk_tokens
+  reserved_decode_tokens: 512  # headroom a decode worker keeps for each request it has accepted
+  router_join: true            # the gateway streams when it has the answers of both workers
+  prebuilt_seconds: 0.0005     # round in which requests whose KV arrived join a decode batch (assumed)
+  load_back_threshold_tokens: 10   # least that is loaded from the host
+  conservativeness: 1.0        # colocated: share of the answers in progress that is planned for
+
+# l3:                          # a pool that all hosts share
+#   pool_tokens: 10000000
+#   stop_policy: best_effort   # best_effort | wait_complete | timeout: when a request stops waiting for what is fetched
+#   prefetch_threshold_tokens: 256
+#   timeout_base_seconds: 1.0
+#   timeout_per_1024_tokens_seconds: 0.25
+#   batch_pages: 128           # pages in a query, a read, a write
+"""
+_NO_ENGINE = """\
+# With fidelity: engine there are more options; `kvsweep cluster init --fidelity engine` writes them all.
 """
 
 
@@ -99,10 +128,18 @@ def preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def cluster_file(name: str, n_prefill: int, tp: int) -> str:
+def cluster_file(name: str, n_prefill: int, tp: int, fidelity: str = "paper") -> str:
     """Return a commented cluster file."""
+    is_engine = fidelity == "engine"
     return _CLUSTER.format(
-        name=name, n_prefill=n_prefill, tp=tp, gateways=" | ".join(GATEWAYS), evictions=" | ".join(EVICTIONS)
+        name=name,
+        n_prefill=n_prefill,
+        tp=tp,
+        fidelity=fidelity,
+        tree=_TREE if is_engine else "",
+        engine=_ENGINE if is_engine else _NO_ENGINE,
+        gateways=" | ".join(GATEWAYS),
+        evictions=" | ".join(EVICTIONS),
     )
 
 

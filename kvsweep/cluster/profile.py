@@ -91,7 +91,11 @@ class PathModel(Service):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The service models of one model on one kind of worker."""
+    """The service models of one model on one kind of worker.
+
+    `l3_query_seconds` is the time L3 takes to look up a batch of pages; `n_layers` [1] is how finely loading from the
+    host and computing overlap in the engine.
+    """
 
     name: str
     model: str = ""
@@ -104,11 +108,16 @@ class Profile:
     handoff: PathModel
     h2d: PathModel
     d2h: PathModel
+    l3_read: PathModel | None = None
+    l3_write: PathModel | None = None
+    l3_query_seconds: Seconds = 0.0
+    n_layers: Annotated[int, Range("layers", 1, 1e4)] | None = None
 
     @property
     def kind(self) -> Kind:
         """Return the weakest kind of its models: one assumption makes the whole an assumption."""
-        kinds = {part.kind for part in (self.prefill, self.decode, self.handoff, self.h2d, self.d2h)}
+        parts = (self.prefill, self.decode, self.handoff, self.h2d, self.d2h, self.l3_read, self.l3_write)
+        kinds = {part.kind for part in parts if part is not None}
         return "assumed" if "assumed" in kinds else ("vendor" if "vendor" in kinds else "measured")
 
 
@@ -184,12 +193,15 @@ def coefficients(profile: Profile, page_size: int) -> Coefficients:
     spans = _spans(profile).values()
     return Coefficients(
         prefill=np.array([round(FEMTO * value) for value in prefill], dtype=np.int64),
-        paths=np.array(
-            [(round(FEMTO * path.setup_seconds), round(ATTO / path.bytes_per_s)) for path in paths], dtype=np.int64
-        ),
+        paths=np.array([path_coefficients(path) for path in paths], dtype=np.int64),
         page_bytes=round(page_size * profile.kv_bytes_per_token),
         domain=np.array([(ceil(s.low), floor(s.high)) if s else (1, 0) for s in spans], dtype=np.int64),
     )
+
+
+def path_coefficients(path: PathModel) -> tuple[int, int]:
+    """Return setup [fs] and time per byte [1e-18 s] of `path`."""
+    return round(FEMTO * path.setup_seconds), round(ATTO / path.bytes_per_s)
 
 
 def decode_coefficients(profile: Profile, buckets: Sequence[int], max_running: int) -> NDArray[np.int64]:

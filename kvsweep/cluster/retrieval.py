@@ -10,18 +10,18 @@ from kvsweep.cluster.clock import path_duration, prefill_duration
 from kvsweep.cluster.state import State
 
 
-def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int], ask: Asked) -> int:
+def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int, int], ask: Asked) -> int:
     """Return how many of the ``split[1]`` host pages that follow ``split[0]`` device pages are retrieved.
 
-    -1 where the policy answers NaN.
+    ``split[2]`` pages are all there are. -1 where the policy answers NaN.
     """
-    matched, following = split
+    matched, following, pages = split
     if following == 0 or s.run[col.RETRIEVAL] == col.RETRIEVE_ALL:
         return following
     if s.run[col.RETRIEVAL] == col.RETRIEVE_NONE:
         return 0
     page = s.run[col.PAGE]
-    missing = s.request[r, col.PAGES] - matched - following
+    missing = pages - matched - following
     tokens, context = (following + missing) * page, matched * page
     squares = (context + tokens) * (context + tokens) - context * context
     compute = (following + missing) / (prefill_duration(s, tokens, squares) * 1e-12)

@@ -14,6 +14,10 @@ STEP_SECONDS = 2e-3
 """Assumed time of launching a step and of its sampling [s]."""
 HANDOFF_SECONDS = 2e-3
 """Assumed time of coordinating the handoff of a chunk in software [s]."""
+L3_SECONDS = 1e-3
+"""Assumed time of issuing a batch of L3 pages in software [s]."""
+L3_QUERY_SECONDS = 5e-4
+"""Assumed time of looking up a batch of L3 pages [s]."""
 WEIGHT_BYTES = 2.0
 """Bytes of a parameter, bf16 [byte]."""
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -51,6 +55,10 @@ def roofline(catalog: Catalog, model: str, gpu: str, tp: int, link: str = "rdma-
         handoff=_handoff(path),
         h2d=PathModel(**copies),  # type: ignore[arg-type]
         d2h=PathModel(**copies),  # type: ignore[arg-type]
+        l3_read=_shared_tier(path, "read"),
+        l3_write=_shared_tier(path, "write"),
+        l3_query_seconds=L3_QUERY_SECONDS,
+        n_layers=entry.shape.layers,
     )
 
 
@@ -87,6 +95,15 @@ def _compute(model: Model, gpu: Gpu, tp: int) -> tuple[PrefillModel, DecodeModel
         context_token_seconds=(context,) * len(BATCHES),
     )
     return prefill, decode
+
+
+def _shared_tier(link: Link, what: str) -> PathModel:
+    return PathModel(
+        boundary=f"from issue of the {what} of a batch of pages to its completion",
+        setup_seconds=L3_SECONDS,
+        bytes_per_s=link.bandwidth / 2,
+        source=f"assumed: half the rate of one {link.key}",
+    )
 
 
 def _handoff(link: Link) -> PathModel:

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import eviction, gateway, retention
 from kvsweep.cluster.config import SHARINGS, ClusterConfig
+from kvsweep.cluster.engine.setup import extend
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
 from kvsweep.cluster.segments import Chains, chains
-from kvsweep.cluster.state import Ints, State
+from kvsweep.cluster.state import Ints, State, winner_tree
 from kvsweep.cluster.workload import PICO, Turns, turns
 from kvsweep.errors import InputError
 from kvsweep.policies.context import SIDES
@@ -57,7 +58,11 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
         entry=np.zeros((n_entries, col.N_ENTRY), dtype=np.int64),
         chunk=np.zeros((_most_chunks(trace, config), col.N_CHUNK), dtype=np.int64),
         windows=np.zeros(WINDOWS, dtype=np.int64),
-        due=_winner_tree(n_resources, int(request[0, col.ARRIVAL])),
+        node=_none((1, 1)),
+        bucket=_none((1,)),
+        tree=_none((1, 1)),
+        pair=_none((1, 1)),
+        due=winner_tree(n_resources, int(request[0, col.ARRIVAL])),
     )
     request[:, col.CHAIN], request[:, col.CHAIN_END] = found.offsets[:-1], found.offsets[1:]
     request[:, col.DRAW : col.DRAW + 4] = np.random.default_rng(config.gateway.seed).integers(0, 2**31, (n, 4))
@@ -65,34 +70,16 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
         state.run[col.LEAST_POOL + side] = table[:, col.POOL].min()
         state.run[col.MOST_POOL + side] = table[:, col.POOL].max()
     state.run[col.LEFT] = n
-    state.run[col.LEAVES] = _leaves(n_resources)
+    state.run[col.N_RESOURCES] = n_resources
+    state.run[col.LEAVES] = len(state.due) // 3
     state.run[col.GROWTH] = col.N_DECODE + _most_running(config)
     state.run[col.INBOUND] = state.run[col.GROWTH] + config.page_size
     state.run[col.TIMES] = state.run[col.INBOUND] + n_prefill
-    return state
+    return extend(state, trace, config, profile) if config.fidelity == "engine" else state
 
 
 def _none(shape: tuple[int, ...]) -> Ints:
     return np.full(shape, -1, dtype=np.int64)
-
-
-def _leaves(n_resources: int) -> int:
-    return 1 << (n_resources - 1).bit_length()
-
-
-def _winner_tree(n_resources: int, first: int) -> Ints:
-    """Return the tree when all that is due is the arrival at `first` [ps], the event of the last resource."""
-    leaves = _leaves(n_resources)
-    tree = np.full(3 * leaves, col.NEVER, dtype=np.int64)
-    tree[leaves : 2 * leaves] = np.arange(leaves)
-    for place in range(leaves - 1, 0, -1):
-        tree[place] = tree[2 * place]
-    tree[2 * leaves + n_resources - 1] = first
-    place = leaves + n_resources - 1
-    while place > 1:
-        place //= 2
-        tree[place] = n_resources - 1
-    return tree
 
 
 def _places(found: Chains) -> Ints:

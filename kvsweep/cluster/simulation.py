@@ -15,9 +15,12 @@ import numpy as np
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.config import ClusterConfig, parse_config, read_config
+from kvsweep.cluster.engine import audit as engine_audit
+from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.engine import loop as engine
 from kvsweep.cluster.outcome import Finished, dataset
-from kvsweep.cluster.paper.audit import RULES, broken_rule
-from kvsweep.cluster.paper.loop import advance
+from kvsweep.cluster.paper import audit as paper_audit
+from kvsweep.cluster.paper import loop as paper
 from kvsweep.cluster.plugins import FUNCTIONS, EvictionContext, GatewayContext, Plugin, Plugins, select_plugin
 from kvsweep.cluster.profile import Profile, parse_profile, read_profile
 from kvsweep.cluster.setup import LONGEST, initial_state
@@ -39,6 +42,24 @@ INSTANTS = 200_000
 """Instants between two looks at Ctrl-C: a fifth of a second or less."""
 MAX_WINDOWS = 1 << 24
 BUILT_IN = Plugins()
+_PAPER_STAGES = (
+    (col.ADMITTED, "its admission"),
+    (col.READY, "its retrieval"),
+    (col.PREFILLED, "its prefill"),
+    (col.RESERVED, "room at its decode worker"),
+    (col.HANDED, "its handoff"),
+    (col.JOINED, "a place in the batch"),
+    (col.FINISHED, "its last token"),
+)
+_ENGINE_STAGES = (
+    (col.RESERVED, "room at its decode worker"),
+    (col.ADMITTED, "its admission"),
+    (col.PREFILLED, "its prefill"),
+    (col.HANDED, "its handoff"),
+    (col.JOINED, "a place in the batch"),
+    (col.FINISHED, "its last token"),
+)
+"""Column of the time of each stage of a request, and what waits for it."""
 
 
 def run(
@@ -49,7 +70,9 @@ def run(
     policy_files: Sequence[str | Path] = (),
     check: bool = False,
 ) -> xr.Dataset:
-    """Return what becomes of the requests of `trace` on a cluster, by the rules in ``kvsweep/cluster/paper/README.md``.
+    """Return what becomes of the requests of `trace` on a cluster.
+
+    The rules are in ``kvsweep/cluster/engine/README.md``, those of ``fidelity: paper`` in ``paper/README.md``.
 
     Parameters
     ----------
@@ -88,7 +111,7 @@ def finish(
         select_plugin("eviction", config.eviction.policy, policy_files),
     )
     state = initial_state(trace, config, profile, policy)
-    _core()(state, 0, _compiled(policy, plugins))  # compiles, which is no part of the run's time
+    _core(_is_engine(state))(state, 0, _compiled(policy, plugins))  # compiles, which is no part of the run's time
     began = time.process_time()
     state = (checked_run if check else compiled_run)(state, policy, plugins)
     seconds = time.process_time() - began
@@ -99,34 +122,44 @@ def finish(
 
 def compiled_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> State:
     """Run `state` to its end with the compiled core; return the state, whose windows may be longer."""
-    return _run(state, (policy, plugins), _core(), _compiled(policy, plugins), INSTANTS)
+    return _run(state, (policy, plugins), _core(_is_engine(state)), _compiled(policy, plugins), INSTANTS)
 
 
 def plain_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> State:
     """Run `state` to its end with the very source of the core, uncompiled."""
     cost, key = (plugin.ask if plugin else _nothing for plugin in plugins)
     ask = Asked(lambda *fields: policy.choose(Context(*fields))[0], cost, key)
-    return _run(state, (policy, plugins), advance, ask, INSTANTS)
+    return _run(state, (policy, plugins), _source(_is_engine(state)), ask, INSTANTS)
 
 
-def is_compiled() -> bool:
-    """Return whether the core lies in the cache, so that no compilation waits."""
-    return program_is_compiled(advance, _OPTIONS)
+def is_compiled(fidelity: str) -> bool:
+    """Return whether the core of `fidelity` lies in the cache, so that no compilation waits."""
+    return program_is_compiled(_source(fidelity == "engine"), _OPTIONS)
 
 
 def checked_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> State:
     """Run `state` with the compiled core, and the rules of conservation asserted after every instant."""
-    return _run(state, (policy, plugins), _core(), _compiled(policy, plugins), 1, _audit())
+    return _run(
+        state, (policy, plugins), _core(_is_engine(state)), _compiled(policy, plugins), 1, _audit(_is_engine(state))
+    )
+
+
+def _is_engine(state: State) -> bool:
+    return len(state.run) == eng.N_RUN
+
+
+def _source(is_engine: bool) -> Callable[..., int]:
+    return engine.advance if is_engine else paper.advance
 
 
 @cache
-def _core() -> Callable[..., int]:
-    return program(advance, _OPTIONS)
+def _core(is_engine: bool) -> Callable[..., int]:
+    return program(_source(is_engine), _OPTIONS)
 
 
 @cache
-def _audit() -> Callable[..., int]:
-    return program(broken_rule, _OPTIONS)
+def _audit(is_engine: bool) -> Callable[..., int]:
+    return program(engine_audit.broken_rule if is_engine else paper_audit.broken_rule, _OPTIONS)
 
 
 @cache
@@ -156,7 +189,8 @@ def _run(
         code = core(state, instants, ask)
         broken = audit(state) if audit else 0
         if broken:
-            raise ResultError(f"{_where(state)}: it does not hold that {RULES[broken]} (this is a bug of kvsweep)")
+            rule = _rules(state)[broken]
+            raise ResultError(f"{_where(state)}: it does not hold that {rule} (this is a bug of kvsweep)")
         if code == col.DONE:
             return state
         if code == col.GROW:
@@ -177,7 +211,16 @@ def _nonsense(state: State, policy: Policy, plugins: Plugins) -> PolicyError:
     return PolicyError(f"{plugin}: {where}: {FUNCTIONS[plugin.kind]} returned NaN; allowed: a number")
 
 
+def _rules(state: State) -> tuple[str, ...]:
+    return engine_audit.RULES if _is_engine(state) else paper_audit.RULES
+
+
 def _grown(state: State) -> State:
+    if _is_engine(state) and state.run[eng.UNFINISHED] == 1:
+        return state._replace(
+            node=np.concatenate((state.node, np.zeros_like(state.node))),
+            chunk=np.concatenate((state.chunk, np.zeros_like(state.chunk))),
+        )
     if len(state.windows) >= MAX_WINDOWS:
         raise InputError(f"window_seconds: the run has more than {MAX_WINDOWS} windows; allowed: a longer window")
     return state._replace(windows=np.concatenate((state.windows, np.zeros_like(state.windows))))
@@ -191,15 +234,10 @@ def _diagnosis(state: State) -> str:
     """Return how far the first request that did not finish has come, and what it waits for."""
     r = int(state.run[col.SUSPECT])
     request = state.request[r]
-    stages = (
-        (col.ADMITTED, "its admission"),
-        (col.READY, "its retrieval"),
-        (col.PREFILLED, "its prefill"),
-        (col.RESERVED, "room at its decode worker"),
-        (col.HANDED, "its handoff"),
-        (col.JOINED, "a place in the batch"),
-        (col.FINISHED, "its last token"),
-    )
+    is_engine = _is_engine(state)
+    stages: tuple[tuple[int, str], ...] = _ENGINE_STAGES if is_engine else _PAPER_STAGES
+    if is_engine and state.run[eng.COLOCATED]:
+        stages = tuple(stage for stage in stages if stage[0] not in (col.RESERVED, col.HANDED))
     waits = next(what for column, what in stages if request[column] < 0)
     place = f"prefill worker {request[col.AT_PREFILL]}, decode worker {request[col.AT_DECODE]}"
     return f"{state.run[col.LEFT]} requests are not done; request {r} ({place}) waits for {waits}"

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kvsweep.cluster.columns import NEVER
+
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
@@ -48,8 +50,31 @@ class State(NamedTuple):
     """(chunk, column)."""
     windows: Ints
     """(window) tokens delivered."""
+    node: Ints
+    """(node, column) nodes of the engine's trees, as all from here to `pair`."""
+    bucket: Ints
+    """(bucket) first of the nodes that share it."""
+    tree: Ints
+    """(tree, column) those of prefill workers, their routed sets, L3."""
+    pair: Ints
+    """(prefill worker x decode worker, column)."""
     due: Ints
     """Winner tree of resources (its root is ``due[1]``), then the time of the next event of each resource [ps].
 
-    Resources in order: inbound, decode, H2D, D2H, prefill, arrivals.
+    Resources in order: inbound, decode, H2D, D2H, prefill, arrivals; those of the engine are in its ``resources``.
     """
+
+
+def winner_tree(n_resources: int, first: int) -> Ints:
+    """Return the tree when all that is due is the arrival at `first` [ps], the event of the last resource."""
+    leaves = 1 << (n_resources - 1).bit_length()
+    tree = np.full(3 * leaves, NEVER, dtype=np.int64)
+    tree[leaves : 2 * leaves] = np.arange(leaves)
+    for place in range(leaves - 1, 0, -1):
+        tree[place] = tree[2 * place]
+    tree[2 * leaves + n_resources - 1] = first
+    place = leaves + n_resources - 1
+    while place > 1:
+        place //= 2
+        tree[place] = n_resources - 1
+    return tree

@@ -20,6 +20,7 @@ RESOURCES = {
     "decode_capacity": "device KV of decode workers",
     "handoff": "handoff between prefill and decode workers",
     "decode": "places and step boundaries of decode workers",
+    "join": "loop boundaries of prefill workers, whose answer the gateway waits for",
     "none": "nothing: its time is its own service",
 }
 """Resource behind each cause of queueing."""

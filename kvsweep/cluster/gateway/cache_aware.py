@@ -11,7 +11,7 @@ from kvsweep.cluster.state import State
 def choose(s: State, side: int, r: int, room: int) -> int:
     """Return the candidate with the longest visible prefix if that is long enough, else the least loaded one."""
     lightest = least_loaded(s, side, r, room)
-    if side == col.DECODE_SIDE or _is_unbalanced(s, side, room, lightest):
+    if side == col.DECODE_SIDE or is_unbalanced(s, side, room, lightest):
         return lightest
     best, most = -1, -1
     for w in range(s.prefill.shape[0]):
@@ -23,7 +23,8 @@ def choose(s: State, side: int, r: int, room: int) -> int:
     return best if most > s.real[col.MATCH_RATIO] * s.request[r, col.FULL] else lightest
 
 
-def _is_unbalanced(s: State, side: int, room: int, lightest: int) -> bool:
+def is_unbalanced(s: State, side: int, room: int, lightest: int) -> bool:
+    """Return whether the loads of the candidates differ by more than the gateway lets pass; one is the `lightest`."""
     least = most = load(s, side, lightest)
     for w in range(n_workers(s, side)):
         if pool(s, side, w) >= room:

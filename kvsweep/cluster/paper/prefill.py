@@ -167,7 +167,7 @@ def _admit(s: State, w: int, r: int, ask: Asked) -> int:
     own, request = s.prefill[w], s.request[r]
     expire(s, w)
     matched, following = match(s, w, r)
-    retrieved = retrieved_pages(s, w, r, (matched, following), ask)
+    retrieved = retrieved_pages(s, w, r, (matched, following, request[col.PAGES]), ask)
     if retrieved < 0:
         s.run[col.SUSPECT] = r
         return NONSENSE

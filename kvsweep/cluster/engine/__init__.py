@@ -1,0 +1,1 @@
+"""The core of ``fidelity: engine``; its rules are in ``README.md``."""

@@ -1,0 +1,71 @@
+"""Arrivals: which workers a request is given to (README §2)."""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.arrivals import follow, take
+from kvsweep.cluster.asked import Asked
+from kvsweep.cluster.clock import push, touch_decode, touch_prefill
+from kvsweep.cluster.engine import columns as eng
+from kvsweep.cluster.engine.batch import end_run_early
+from kvsweep.cluster.engine.l3 import prefetch
+from kvsweep.cluster.engine.rounds import begin_waiting, join_waiting
+from kvsweep.cluster.engine.routing import choose_prefill
+from kvsweep.cluster.gateway import choose
+from kvsweep.cluster.gateway.candidates import count
+from kvsweep.cluster.gateway.loads import routed
+from kvsweep.cluster.retrieval import note_arrival
+from kvsweep.cluster.state import State
+
+
+def arrive(s: State, ask: Asked) -> None:
+    """Give the request that arrives to its workers, or reject it."""
+    r = take(s)
+    at_prefill, at_decode = _rooms(s, r)
+    rejected = count(s, col.PREFILL_SIDE, at_prefill) == 0
+    if s.run[eng.COLOCATED] == 0:
+        rejected = rejected or count(s, col.DECODE_SIDE, at_decode) == 0
+    if rejected:
+        s.request[r, col.REJECTED] = 1
+        s.run[col.LEFT] -= 1
+        if s.request[r, col.FOLLOWER] >= 0:
+            follow(s, r)
+        return
+    _prepare(s, r)
+    w = d = choose_prefill(s, r, at_prefill, ask)
+    if s.run[eng.COLOCATED] == 0:
+        d = choose(s, col.DECODE_SIDE, r, at_decode, ask)
+    routed(s, r, w, d)
+    note_arrival(s, w, r)
+    if s.run[eng.STORE] == 1:
+        prefetch(s, w, r, ask)
+    if s.run[eng.COLOCATED] == 1:
+        if s.prefill[w, eng.BATCH_FULL] == 0:
+            end_run_early(s, w)
+        begin_waiting(s, w, r)
+        join_waiting(s, w, r)
+        touch_prefill(s, w)
+        return
+    if s.decode[d, col.RESERVING] < 0:
+        end_run_early(s, d)
+    push(s.decode, d, col.RESERVING, s.request, col.NEXT_DECODE, r)
+    touch_decode(s, d)
+
+
+def _prepare(s: State, r: int) -> None:
+    request = s.request[r]
+    request[col.REJECTED] = 0
+    request[eng.TOKENS] = request[col.PROMPT]
+    request[eng.SORT_KEY] = s.run[col.ARRIVED]
+    for column in (eng.GENERATED, eng.HELD_PAGES, eng.COVERED, eng.COMPLETE, eng.LOADING, eng.STORED_HITS, col.SENT):
+        request[column] = 0
+
+
+def _rooms(s: State, r: int) -> tuple[int, int]:
+    """Return the least pools of the prefill and of the decode side that could serve request `r` [page]."""
+    page, prompt, output = s.run[col.PAGE], s.request[r, col.PROMPT], s.request[r, col.OUTPUT]
+    clipped, whole = min(output, 4096), -(-(prompt + output) // page)
+    if s.run[eng.COLOCATED] == 1:
+        return int(max((prompt + clipped) // page + 1, whole + 1)), 0
+    at_decode = max(-(-(prompt + max(s.run[eng.RESERVE], clipped)) // page), whole)
+    return int((prompt + 1) // page + 1), int(at_decode)

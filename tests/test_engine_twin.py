@@ -1,0 +1,75 @@
+"""The core of ``fidelity: engine`` against its slow twin: equal per request, and per worker, on fuzzed small clusters.
+
+``ENGINE_SOAK=5000 pytest tests/test_engine_twin.py`` compares 5000 clusters more than the quick run.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import engine_core
+import naive_engine
+import numpy as np
+import pytest
+from engine_samples import random_case
+from naive_engine import Rules
+from test_cluster_twin import FRONT_POLICY
+
+from kvsweep.cluster.profile import Profile
+from kvsweep.trace.model import Trace
+
+QUICK, BATCH = 300, 50
+SOAK = int(os.environ.get("ENGINE_SOAK", "0"))
+
+
+@pytest.fixture(scope="module")
+def policy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("policies") / "half_of_the_front.py"
+    file.write_text(FRONT_POLICY)
+    return file
+
+
+def assert_twins(case: Trace, rules: Rules, profile: Profile) -> dict[str, Any]:
+    """Compare the checked core with the twin; return what the twin says."""
+    twin = naive_engine.run(case, rules, profile)
+    core = engine_core.run(case, rules, profile)
+    for i, (found, expected) in enumerate(zip(core["requests"], twin["requests"], strict=True)):
+        assert found == expected, f"request {i}"
+    for what in ("last_finish", "evictions", "expirations", "retractions", "windows"):
+        assert core[what] == twin[what], what
+    for path, moved in core["bytes"].items():
+        assert moved == twin["bytes"][path][: len(moved)], path
+    np.testing.assert_allclose(core["busy"], twin["busy"], rtol=1e-9, atol=1.0)
+    np.testing.assert_allclose(core["occupancy"], twin["occupancy"][: len(core["occupancy"])], rtol=1e-9, atol=1e-6)
+    for found, expected in zip(core["trees"], twin["trees"], strict=True):
+        assert found == expected, "trees at the end"
+    return twin
+
+
+@pytest.mark.parametrize("first", range(0, QUICK + SOAK, BATCH))
+def test_core_and_twin_are_equal(first: int, policy_file: Path) -> None:
+    for seed in range(first, first + BATCH):
+        case, rules, profile = random_case(seed)
+        rules.policy_files = [policy_file]
+        try:
+            assert_twins(case, rules, profile)
+        except Exception as error:
+            raise AssertionError(f"case {seed}: {error}") from error
+
+
+def test_what_is_to_be_tested_comes_up(policy_file: Path) -> None:
+    found = {"rejected": 0, "l1": 0, "l2": 0, "l3": 0, "evictions": 0, "expirations": 0, "retractions": 0}
+    for seed in range(120):
+        case, rules, profile = random_case(seed)
+        rules.policy_files = [policy_file]
+        twin = naive_engine.run(case, rules, profile)
+        for request in twin["requests"]:
+            found["rejected"] += request["rejected"]
+            for tier, tokens in zip(("l1", "l2", "l3"), request.get("hits", (0, 0, 0)), strict=True):
+                found[tier] += tokens > 0
+        for name in ("evictions", "expirations"):
+            found[name] += int(np.sum(twin[name]))
+        found["retractions"] += sum(twin["retractions"])
+    assert min(found.values()) > 5, found
