@@ -325,7 +325,7 @@ class Cluster:
         for worker in self.tree_workers:
             worker.tree.time_of, worker.tree.next_use = self.prefill_time, self.next_use
         self.colocated = not self.decode
-        self.gateways = Gateway(rules, self.tree_workers), Gateway(rules, self.decode)
+        self.gateways = Gateway(rules, self.tree_workers, None), Gateway(rules, self.decode, None)
         rng = np.random.default_rng(rules.seed)
         self.draws = rng.integers(0, 2**31, (len(trace), 4)).tolist()
         self.history: list[tuple[int, list[tuple[int, int]]]] = []

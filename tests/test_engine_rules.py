@@ -14,11 +14,13 @@ from cluster_samples import COPY, PAGE, STEP, TOKEN, Request, cluster, pages, pr
 
 import kvsweep.cluster
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.config import ClusterConfig, parse_config
 from kvsweep.cluster.engine import loop
 from kvsweep.cluster.engine.audit import RULES, broken_rule
 from kvsweep.cluster.events import events, write_events
 from kvsweep.cluster.outcome import Finished, dataset
+from kvsweep.cluster.plugins import Plugins
 from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.setup import initial_state
 from kvsweep.cluster.simulation import _run
@@ -45,9 +47,9 @@ def run(requests: Sequence[Request], config: ClusterConfig | None = None, servic
     service = service or profile(n_layers=4)
     policy = load_policies()[config.retrieval.policy]
     state = initial_state(made, config, service, policy)
-    decide = lambda *fields: policy.choose(Context(*fields))[0]  # noqa: E731
-    state = _run(state, policy, loop.advance, decide, 1, broken_rule)
-    return dataset(Finished(state, made, config, service, policy, 0.0))
+    ask = Asked(lambda *fields: policy.choose(Context(*fields))[0], float, float)
+    state = _run(state, (policy, Plugins()), loop.advance, ask, 1, broken_rule)
+    return dataset(Finished(state, made, config, service, policy, Plugins(), 0.0))
 
 
 def test_a_request_passes_its_stages() -> None:
@@ -194,7 +196,7 @@ def test_the_events_of_a_colocated_worker_are_its_own(tmp_path: Path) -> None:
     policy = load_policies()["default_policy"]
     state = initial_state(made, config, service, policy)
     state = _run(state, policy, loop.advance, None, 1, broken_rule)
-    finished = Finished(state, made, config, service, policy, 0.0)
+    finished = Finished(state, made, config, service, policy, Plugins(), 0.0)
     assert set(events(finished)["event_worker"].values.tolist()) == {0}
     write_events(finished, tmp_path / "events.json")
     spans = [row for row in json.loads((tmp_path / "events.json").read_text())["traceEvents"] if row["ph"] == "X"]
