@@ -138,8 +138,19 @@ def test_requests_that_cannot_be() -> None:
         run([Arrival(0.0, 150, 4, list(range(38)))], Limits(n_blocks=40, block_tokens=4, watermark_blocks=9), TIMES)
 
 
-@pytest.mark.parametrize("contents", [[(1, 30)], [(1, 5), (1, 100)], [(16, 0), (1, 9)], [(20, 8), (30, 0), (1, 4)],
-                                      [(1, 10)] * 7 + [(1, 200)], [(9, 0)] * 5, [(250, 600)], [(1, 900)] * 9])  # fmt: skip
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [(1, 30)],
+        [(1, 5), (1, 100)],
+        [(16, 0), (1, 9)],
+        [(20, 8), (30, 0), (1, 4)],
+        [(1, 10)] * 7 + [(1, 200)],
+        [(9, 0)] * 5,
+        [(250, 600)],
+        [(1, 900)] * 9,
+    ],
+)
 def test_step_times_are_the_formulas(contents: list[tuple[int, int]]) -> None:
     step = np.zeros(c.N_STEP, np.int64)
     for tokens, before in contents:

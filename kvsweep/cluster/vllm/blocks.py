@@ -73,7 +73,7 @@ def release(w: Worker, r: int) -> None:
 
 def _take(w: Worker) -> int:
     """Return the block free for longest, whose content is forgotten."""
-    block = w.after[w.limits[c.N_BLOCKS]]
+    block = int(w.after[w.limits[c.N_BLOCKS]])
     _unlink(w, block)
     w.holders[block] = 1
     key = w.key_of[block]

@@ -45,4 +45,4 @@ def _launch(w: Worker, times: StepTimes) -> int:
     line[c.LOG_FREE] = w.run[c.N_FREE]
     line[c.LOG_EXTRAPOLATED] = extrapolated(times, w.step)
     w.run[c.N_LOG] += 1
-    return slot
+    return int(slot)

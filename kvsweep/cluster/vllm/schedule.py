@@ -73,7 +73,7 @@ def _wanted(w: Worker, r: int) -> int:
     if row[c.IN_FLIGHT] > 0 and row[c.RECEIVED] + row[c.IN_FLIGHT] >= row[c.OUTPUT]:
         return 0
     tokens = row[c.PROMPT] + row[c.RECEIVED] + row[c.IN_FLIGHT] - row[c.COMPUTED]
-    return min(tokens, w.limits[c.TOKEN_BUDGET] - w.step[c.TOKENS])
+    return int(min(tokens, w.limits[c.TOKEN_BUDGET] - w.step[c.TOKENS]))
 
 
 def _admit(w: Worker, slot: int) -> None:

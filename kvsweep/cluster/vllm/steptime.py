@@ -110,29 +110,29 @@ def skew(t: StepTimes, decodes: float, chunk: float, tokens: float) -> float:
         return left
     share = (chunk - t.skew_chunk[column]) / (t.skew_chunk[column + 1] - t.skew_chunk[column])
     share = min(max(share, 0.0), 1.0)
-    return left * (1.0 - share) + _between(t, column + 1, low, high, decodes) * share
+    return float(left * (1.0 - share) + _between(t, column + 1, low, high, decodes) * share)
 
 
 def _between(t: StepTimes, column: int, low: int, high: int, decodes: float) -> float:
     """Return column `column` of the shares at `decodes`, over rows `low` to `high`; flat beyond them."""
     n, width = t.skew_decodes, len(t.skew_chunk)
     if decodes <= n[low]:
-        return t.skew[low * width + column]
+        return float(t.skew[low * width + column])
     i = low
     while i < high - 1 and n[i + 1] < decodes:
         i += 1
     if i >= high - 1:
-        return t.skew[(high - 1) * width + column]
+        return float(t.skew[(high - 1) * width + column])
     share = (decodes - n[i]) / (n[i + 1] - n[i])
-    return t.skew[i * width + column] * (1.0 - share) + t.skew[(i + 1) * width + column] * share
+    return float(t.skew[i * width + column] * (1.0 - share) + t.skew[(i + 1) * width + column] * share)
 
 
 def line(x: Floats, y: Floats, at: float) -> float:
     """Return `y` at `at`, linear between the points and continued beyond them."""
     if len(x) == 1:
-        return y[0]
-    i = min(max(np.searchsorted(x, at) - 1, 0), len(x) - 2)
-    return y[i] + (y[i + 1] - y[i]) * (at - x[i]) / (x[i + 1] - x[i])
+        return float(y[0])
+    i = min(max(int(np.searchsorted(x, at)) - 1, 0), len(x) - 2)
+    return float(y[i] + (y[i + 1] - y[i]) * (at - x[i]) / (x[i + 1] - x[i]))
 
 
 def table(t: StepTimes, chunk: float, prior: float, decodes: float, context: float) -> float:
@@ -154,7 +154,7 @@ def table(t: StepTimes, chunk: float, prior: float, decodes: float, context: flo
 
 def cell(axis: Floats, at: float) -> tuple[int, float]:
     """Return the interval of `axis` for `at` and the share of it that lies below."""
-    i = min(max(np.searchsorted(axis, at) - 1, 0), len(axis) - 2)
+    i = min(max(int(np.searchsorted(axis, at)) - 1, 0), len(axis) - 2)
     return i, (at - axis[i]) / (axis[i + 1] - axis[i])
 
 
