@@ -26,6 +26,8 @@ PROCESSORS = {
     "L40": 142, "L4": 58, "A10": 72, "RTX 5090": 170, "RTX 6000 Ada": 142,
 }  # fmt: skip
 """Streaming multiprocessors by the name of a GPU (NVIDIA's data sheets and architecture papers); the first match."""
+MEMORY = {"RTX 4090": 25250627584.0, "RTX PRO 6000": 102641958912.0}
+"""Memory as the driver shows it [byte]: a run of LLMServingSim; AIConfigurator's system file."""
 CURVE_TOLERANCE = 0.004
 """Curves keep the points they need to stay as close to all of them, relative."""
 
@@ -56,6 +58,7 @@ def compose(
         tp=tp,
         kv_bytes_per_token=kv_bytes_per_token_allocated(model.shape, tp),
         weights_bytes=model.weights.total * 2.0,
+        memory_bytes=next((size for name, size in MEMORY.items() if name in kernels.gpu), 0.0),
         note="" if parallel == Parallel() else f"dp {parallel.dp}, ep {parallel.ep}; no time of the exchange of tokens",
         tokens=tokens,
         sequences=sequences,
@@ -146,7 +149,8 @@ def _on_ladder(row: Point, factor: float) -> bool:
 def regular_axes(rows: Iterable[Point]) -> list[list[float]]:
     """Return the axes of the regular grid that holds most of the rows; a profile may hold several grids."""
     rows = list(rows)
-    by_chunk, by_prior = ({} for _ in range(2))
+    by_chunk: dict[float, set[float]] = {}
+    by_prior: dict[float, set[float]] = {}
     for chunk, prior, decodes, context in rows:
         if decodes > 0 and chunk > 0:
             by_chunk.setdefault(chunk, set()).add(context)
@@ -206,7 +210,7 @@ def interpolated(grid: Floats, axes: list[list[float]], points: Floats) -> Float
 def thinned_grid(
     axes: list[list[float]], grid: Floats, rest: Rest, tolerance: float
 ) -> tuple[list[list[float]], Floats]:
-    """Return the grid without the points that their neighbours give: steps within `tolerance` on the mean, 4x at most."""
+    """Return the grid without the points that their neighbours give within `tolerance` of a step, on the mean."""
     full_axes, full = [list(axis) for axis in axes], grid
     points = np.stack([part.ravel() for part in np.meshgrid(*full_axes, indexing="ij")], axis=1)
     other = rest.seconds(points)

@@ -1,4 +1,4 @@
-"""Kernel profiles: times of single layers by tokens, sequences and contexts, as LLMServingSim's profiler writes them."""
+"""Kernel profiles: times of single layers by tokens, sequences and contexts, as LLMServingSim profiles them."""
 
 from __future__ import annotations
 

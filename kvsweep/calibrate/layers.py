@@ -127,9 +127,9 @@ def _at(curve: Mapping[float, float], at: Floats) -> Floats:
     y = np.array([curve[point] for point in x.tolist()])
     inside = np.interp(at, x, y)
     if len(x) < 2:
-        return inside
+        return np.asarray(inside)
     slope = max((y[-1] - y[-2]) / (x[-1] - x[-2]), 0.0)
-    return np.where(at > x[-1], y[-1] + slope * (at - x[-1]), inside)
+    return np.asarray(np.where(at > x[-1], y[-1] + slope * (at - x[-1]), inside))
 
 
 def _shape(model: Model) -> Shape:

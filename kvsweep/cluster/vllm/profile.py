@@ -59,6 +59,8 @@ class StepProfile:
     """Of all ranks together [byte]."""
     weights_bytes: float
     """Of all ranks together [byte]."""
+    memory_bytes: float = 0.0
+    """Of one GPU as its driver shows it [byte], 0 where not known."""
     note: str = ""
     tokens: Table
     sequences: Table
@@ -79,7 +81,7 @@ def step_times(profile: StepProfile, graphs: Sequence[int] = ()) -> StepTimes:
     arrays = [np.array(values, float) for part in _parts(profile) for values in (*part.axes, part.seconds)]
     shares = [np.array(values, float) for values in (*skew.axes, skew.seconds)] if skew else [np.empty(0)] * 3
     scalars = (profile.captured_saving_seconds, profile.overhead_seconds, profile.split_below)
-    return StepTimes(*arrays, *shares, np.array(graphs, float), np.array(scalars))
+    return StepTimes._make((*arrays, *shares, np.array(graphs, float), np.array(scalars)))
 
 
 def _parts(profile: StepProfile) -> tuple[Table, Table, Table]:
@@ -107,7 +109,9 @@ def parse_step_profile(values: Mapping[str, Any], where: str) -> StepProfile:
         if name not in kinds:
             raise unknown_name(f"{where}: field", name, kinds)
         read[name] = _part(value, f"{where}: {name}", DIMS[name]) if name in DIMS else value
-    return _built(StepProfile, read, where)
+    profile = _built(StepProfile, read, where)
+    assert isinstance(profile, StepProfile)
+    return profile
 
 
 def _part(value: object, where: str, dims: int) -> Table:
