@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
-import kvsweep.hardware
 from kvsweep.calibrate.curves import Floats
 from kvsweep.calibrate.kernels import read_kernels
-from kvsweep.calibrate.layers import head_seconds, token_seconds
-from kvsweep.calibrate.layers import Parallel
+from kvsweep.calibrate.layers import Parallel, head_seconds, token_seconds
 from kvsweep.catalog.specs import Model
 from kvsweep.cluster.vllm.profile import DIMS, StepProfile, Table
 from kvsweep.errors import unknown_name
@@ -90,7 +89,7 @@ def compared(profile: StepProfile, folder: Path, model: Model) -> list[Compared]
 
 def shipped() -> dict[str, Path]:
     """Return the profiles that come with kvsweep, by name."""
-    folder = Path(kvsweep.hardware.__file__ or "").parent / "profiles"
+    folder = Path(str(resources.files("kvsweep.hardware"))) / "profiles"
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 

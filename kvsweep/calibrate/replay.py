@@ -44,9 +44,11 @@ class Replay:
 def replay(measured: MeasuredRun, profile: StepProfile, **changes: Any) -> Replay:
     """Return the prediction of `measured` with `profile`; `changes` replace fields of the worker's `Limits`.
 
-    `graphs` among them are the captured batch sizes instead of those of the run.
+    `graphs` among them are the captured batch sizes instead of those of the run; `one_prompt` is that of
+    `step_times`.
     """
     graphs = changes.pop("graphs", None)
+    one_prompt = changes.pop("one_prompt", False)
     limits, notes = limits_of(measured.engine, profile)
     limits = replace(limits, **changes)
     sizes = captured_graphs(measured.engine, limits.max_sequences) if graphs is None else tuple(graphs)
@@ -61,7 +63,8 @@ def replay(measured: MeasuredRun, profile: StepProfile, **changes: Any) -> Repla
         Arrival(at, prompt, output, own)
         for at, (prompt, output), own in zip(measured.arrival.tolist(), lengths, keys, strict=True)
     ]
-    return Replay(measured, run(arrivals, limits, step_times(profile, sizes)), limits, sizes, notes)
+    times = step_times(profile, sizes, one_prompt)
+    return Replay(measured, run(arrivals, limits, times), limits, sizes, notes)
 
 
 def limits_of(engine: Mapping[str, Any], profile: StepProfile) -> tuple[Limits, tuple[str, ...]]:

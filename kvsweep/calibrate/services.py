@@ -19,8 +19,8 @@ from kvsweep.cluster.profile import DecodeModel, PathModel, PrefillModel, Profil
 from kvsweep.errors import InputError
 
 Floats = NDArray[np.float64]
-LEAST_TO_HOLD_OUT = 10
-"""Rows from which on one in ten is held out."""
+FEW = 100
+"""With fewer rows each is held out by turns, else one in ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,17 @@ def fit_model(kind: str, parts: Sequence[Measured]) -> tuple[PrefillModel | Deco
     rows = np.array([row for part in parts for row in part.rows])
     if (rows[:, 2] <= 0.0).any():
         raise InputError(f"{parts[0].source}: a time of 0 s; allowed: more")
-    out = np.array([held_out(row) for row in rows[:, :2].tolist()])
-    if len(rows) < LEAST_TO_HOLD_OUT or (~out).sum() < 3:
-        out[:] = False
-    test = _model(kind, rows[~out], parts)
-    error = float(np.mean(np.abs(predicted(test, rows[out]) / rows[out, 2] - 1.0))) if out.any() else 0.0
+    if len(rows) < FEW:
+        turns = [np.arange(len(rows)) == i for i in range(len(rows))] if len(rows) > 3 else []
+    else:
+        turns = [np.array([held_out(row) for row in rows[:, :2].tolist()])]
+    errors = [
+        np.abs(predicted(_model(kind, rows[~out], parts), rows[out]) / rows[out, 2] - 1.0) for out in turns if out.any()
+    ]
+    apart = np.concatenate(errors) if errors else np.empty(0)
+    error = float(apart.mean()) if len(apart) else 0.0
     domain = f"{rows[:, 0].min():g} to {rows[:, 0].max():g}, context {rows[:, 1].min():g} to {rows[:, 1].max():g}"
-    return _model(kind, rows, parts), Fit(kind, len(rows), int(out.sum()), error, domain)
+    return _model(kind, rows, parts), Fit(kind, len(rows), len(apart), error, domain)
 
 
 def predicted(model: PrefillModel | DecodeModel | PathModel, rows: Floats) -> Floats:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvsweep.calibrate.columns import number, read_rows, read_text
+from kvsweep.calibrate.columns import Row, number, read_rows, read_text
 from kvsweep.errors import InputError, shown, unknown_name
 
 PATHS = ("handoff", "h2d", "d2h")
@@ -75,14 +76,21 @@ def _simple(path: Path) -> Measured:
 def _copy(path: Path, name: str) -> Measured:
     """Return the rows of a CSV of bytes,seconds, or of block_bytes,bytes_per_s (time of one block)."""
     header = read_text(path).splitlines()[:1]
+    if header and "block_kb" in header[0]:  # the copy engine's column of a published table, KiB and GB/s
+        table = [row for _, row in read_rows(path, ("block_kb", "dma_GBps"))]
+        rows = [{"block_bytes": row["block_kb"] * 1024.0, "bytes_per_s": row["dma_GBps"] * 1e9} for row in table]
+        return _blocks(rows, path, name)
     if header and "bytes_per_s" in header[0]:
-        rows = [row for _, row in read_rows(path, ("block_bytes", "bytes_per_s"))]
-        if any(row["bytes_per_s"] == 0.0 for row in rows):
-            raise InputError(f"{path}: bytes_per_s: 0; allowed: more")
-        found = tuple((row["block_bytes"], 0.0, row["block_bytes"] / row["bytes_per_s"]) for row in rows)
-        return Measured(name, found, "one block of a copy of many", path)
+        return _blocks([row for _, row in read_rows(path, ("block_bytes", "bytes_per_s"))], path, name)
     rows = [row for _, row in read_rows(path, ("bytes", "seconds"))]
     return Measured(name, tuple((row["bytes"], 0.0, row["seconds"]) for row in rows), "one copy", path)
+
+
+def _blocks(rows: Sequence[Row], path: Path, name: str) -> Measured:
+    if any(row["bytes_per_s"] == 0.0 for row in rows):
+        raise InputError(f"{path}: a rate of 0; allowed: more")
+    found = tuple((row["block_bytes"], 0.0, row["block_bytes"] / row["bytes_per_s"]) for row in rows)
+    return Measured(name, found, "one block of a copy of many", path)
 
 
 def read_allreduce(path: Path) -> tuple[list[float], list[float]]:

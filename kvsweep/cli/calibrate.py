@@ -50,7 +50,7 @@ def calibrate() -> None:
 @click.option("--processors", type=click.IntRange(0, 10_000), default=0, show_default="known by the GPU's name",
               help="Streaming multiprocessors of the GPU.")  # fmt: skip
 @click.option("--thin", type=click.FloatRange(0.0, 0.1), default=0.0, show_default=True,
-              help="Leave out points of the attention grid that change a step by less than this, relative.")  # fmt: skip
+              help="Leave out points of the attention grid that change a step less, relative.")  # fmt: skip
 @click.option("--base", type=_PATH, metavar="FILE", help="Profile of service models whose other models are kept.")
 @click.option("--force", is_flag=True, help="Overwrite the output.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no table of the fits.")
@@ -112,9 +112,13 @@ def _services(sources: Sequence[str], base: Path | None, quiet: bool) -> str:
     measured = [part for source in sources for part in read_source(source)]
     profile, fits = fitted(read_profile(base), measured)
     if not quiet:
-        columns = [Column("model", lambda row: row.kind), Column("rows", lambda row: row.rows),
-                   Column("held out", lambda row: row.held_out_rows),
-                   Column("error [%]", lambda row: 100.0 * row.error), Column("domain", lambda row: row.domain)]  # fmt: skip
+        columns = [
+            Column("model", lambda row: row.kind),
+            Column("rows", lambda row: row.rows),
+            Column("held out", lambda row: row.held_out_rows),
+            Column("error [%]", lambda row: 100.0 * row.error),
+            Column("domain", lambda row: row.domain),
+        ]
         print_table(fits, columns)
     note = "; ".join(f"{each.kind}: error {each.error:.2%} on {each.held_out_rows} rows held out" for each in fits)
     return profile_file(_noted(profile, note))

@@ -75,12 +75,15 @@ DIMS = {"tokens": 1, "sequences": 1, "attention": 4, "skew": 2}
 """Parts of a profile, with their numbers of dims."""
 
 
-def step_times(profile: StepProfile, graphs: Sequence[int] = ()) -> StepTimes:
-    """Return `profile` as the core reads it, for a worker with captured `graphs` (batch sizes, ascending)."""
+def step_times(profile: StepProfile, graphs: Sequence[int] = (), one_prompt: bool = False) -> StepTimes:
+    """Return `profile` as the core reads it, for a worker with captured `graphs` (batch sizes, ascending).
+
+    `one_prompt` reads the prompts of a step as one, against rule 12.
+    """
     skew = profile.skew
     arrays = [np.array(values, float) for part in _parts(profile) for values in (*part.axes, part.seconds)]
     shares = [np.array(values, float) for values in (*skew.axes, skew.seconds)] if skew else [np.empty(0)] * 3
-    scalars = (profile.captured_saving_seconds, profile.overhead_seconds, profile.split_below)
+    scalars = (profile.captured_saving_seconds, profile.overhead_seconds, profile.split_below, float(one_prompt))
     return StepTimes._make((*arrays, *shares, np.array(graphs, float), np.array(scalars)))
 
 

@@ -54,6 +54,11 @@ def run(requests: Sequence[Arrival], limits: Limits, times: StepTimes, *, plain:
     return Served(worker.request, worker.log[: worker.run[c.N_LOG]])
 
 
+def run_workers(requests: Sequence[Arrival], limits: Limits, times: StepTimes, workers: int) -> list[Served]:
+    """Return what becomes of `requests` on `workers` equal workers of one profile, dealt round robin."""
+    return [run(requests[place::workers], limits, times) for place in range(workers)]
+
+
 @cache
 def _core() -> Callable[..., int]:
     return program(serve, _OPTIONS)

@@ -43,7 +43,9 @@ STEP_OVERHEAD = 1
 """Seconds added to every step."""
 SPLIT_BELOW = 2
 """Decode batches below this many sequences split their KV; 0 where not known."""
-N_SCALARS = 3
+ONE_PROMPT = 3
+"""1 to read all prompts of a step as one of their length after all their tokens before, to see what that costs."""
+N_SCALARS = 4
 
 
 def step_picoseconds(t: StepTimes, step: NDArray[np.int64]) -> int:
@@ -73,6 +75,8 @@ def attention(t: StepTimes, step: NDArray[np.int64], tokens: float) -> float:
     if chunk > 0.0:
         # One prompt with as many query-key pairs as all prompts of the step have together.
         prior = step[c.PAIRS] / (2.0 * chunk) - chunk / 2.0
+        if t.scalars[ONE_PROMPT] > 0.0:
+            prior = float(step[c.PRIOR])
     seconds = table(t, chunk, max(prior, 0.0), decodes, mean)
     if prior < 0.0:  # several prompts have fewer pairs than one of all their tokens
         step_up = t.prior[-1] / 16.0
