@@ -15,6 +15,8 @@ from kvsweep.cluster.vllm import columns as c
 QUANTILES = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 FEW = 4.0
 """Ticks with fewer running requests say little: a tick holds a whole number of steps."""
+PARTS_ONLY = ("handoff between prefill and decode workers", "retrieval from the host tier", "L3")
+"""Models of which no public end-to-end measurement exists."""
 WINDOW = 5.0
 """Width of the windows of the figures [s]."""
 
@@ -55,6 +57,7 @@ def measures(replay: Replay) -> dict[str, Any]:
         "preemptions": int(replay.served.request[:, c.PREEMPTIONS].sum()),
         "extrapolated_ratio": replay.served.extrapolated_ratio,
         "notes": list(replay.notes),
+        "checked_on_parts_only": list(PARTS_ONLY),
     }
     if replay.run.hit_tokens is not None:
         found |= reuse(replay.run.hit_tokens, replay.served.request[:, c.HIT], replay.run.prompt_tokens)
