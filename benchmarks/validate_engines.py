@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvsweep.calibrate.check import summary
+from kvsweep.calibrate.check import Line, find_profile, summary
+from kvsweep.calibrate.columns import read_rows
 from kvsweep.calibrate.compose import compose
 from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.calibrate.measures import measures
@@ -25,7 +26,10 @@ from kvsweep.calibrate.runs import MeasuredRun, read_run
 from kvsweep.calibrate.services import fit_model
 from kvsweep.calibrate.sources import read_source
 from kvsweep.catalog import load
-from kvsweep.cluster.vllm.profile import StepProfile
+from kvsweep.cluster.vllm import columns as c
+from kvsweep.cluster.vllm.profile import StepProfile, read_step_profile, step_times
+from kvsweep.cluster.vllm.serve import run as run_worker
+from kvsweep.cluster.vllm.state import Arrival, Limits
 
 GPUS = ("RTX4090", "RTXPRO6000")
 OTHER = {"RTX4090": (0.66, 0.432, 1.56), "RTXPRO6000": (2.00, 0.305, 1.54)}
@@ -34,6 +38,8 @@ BARS = {"compute": 0.05, "transfer": 0.10, "mean E2E": 0.025, "each E2E": 0.04, 
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).with_name("accuracy.json")
 THIN = 0.003
+DATABASES = ("h100-sxm-llama-3.1-8b", "h200-sxm-llama-3.1-8b")
+"""Shipped profiles made of a kernel database."""
 
 Change = Callable[[StepProfile, MeasuredRun], tuple[StepProfile, dict[str, Any]]]
 
@@ -70,18 +76,13 @@ def measure(data: Path) -> dict[str, Any]:
         folder = base / gpu / "Llama-3.1-8B"
         profiles[gpu] = compose(read_kernels(folder / "profile"), model, thin=THIN)
         runs[gpu] = read_run(folder / "vllm", workload)
-        found["components"][gpu] = [
-            {
-                "model": x.model,
-                "rows": x.rows,
-                "held_out": x.held_out_rows,
-                "error": x.held_out_error,
-                "domain": x.domain,
-            }
-            for x in summary(profiles[gpu])
-        ]
+        found["components"][gpu] = [_component(line) for line in summary(profiles[gpu])]
         found["runs"][gpu] = measures(replay(runs[gpu], profiles[gpu])) | {"run": gpu}
+    for name in DATABASES:
+        lines = summary(read_step_profile(find_profile(name)))
+        found["components"][name.partition("-")[0].upper()] = [_component(line) for line in lines]
     found["transfers"] = transfers(data)
+    found["published"] = published(data)
     for name, change in ABLATIONS.items():
         found["ablation"][name] = {gpu: _ablated(change, profiles[gpu], runs[gpu]) for gpu in GPUS}
     for gpu, teacher in zip(GPUS, reversed(GPUS), strict=True):
@@ -97,6 +98,30 @@ def _ablated(change: Change, profile: StepProfile, run: MeasuredRun) -> dict[str
     changed, options = change(profile, run)
     errors = measures(replay(run, changed, **options))
     return {name: errors[name] for name in ("e2e_mape", "tpot_mape")}
+
+
+def _component(line: Line) -> dict[str, Any]:
+    rows = {"rows": line.rows, "held_out": line.held_out_rows}
+    return {"model": line.model, **rows, "error": line.held_out_error, "domain": line.domain}
+
+
+def published(data: Path) -> dict[str, Any]:
+    """Return how far TTFT of lone prompts is from a published figure (H100, Llama-3.1-8B, digitised, +-15 ms).
+
+    The profile holds products and attention alone, so it should be short; 8192 tokens a step are assumed.
+    """
+    table = data / "published" / "h100_llama8b_restore_recompute.csv"
+    if not table.is_file():
+        return {}
+    times = step_times(read_step_profile(find_profile(DATABASES[0])))
+    limits = Limits(n_blocks=20_000, token_budget=8192)
+    errors = []
+    for texts, row in read_rows(table, ("tokens", "ttft_ms"), ("tier",)):
+        if texts["tier"] == "recompute" and row["tokens"] >= 10_000:
+            tokens = int(row["tokens"])
+            served = run_worker([Arrival(0.0, tokens, 1, range((tokens + 1) // 16))], limits, times)
+            errors.append(served.seconds(c.FIRST_TOKEN)[0] * 1e3 / row["ttft_ms"] - 1.0)
+    return {"rows": len(errors), "ttft_mape": sum(map(abs, errors)) / len(errors), "bias": sum(errors) / len(errors)}
 
 
 def transfers(data: Path) -> list[dict[str, Any]]:
@@ -132,6 +157,10 @@ def printed(found: dict[str, Any]) -> str:
                   f"{part['rows']} rows; {part['domain']}" for part in parts]  # fmt: skip
     lines += [f"  {part['name']}: {part['error']:.2%} of {part['held_out']} rows; {part['domain']}"
               for part in found["transfers"]]  # fmt: skip
+    if found["published"]:
+        shown = found["published"]
+        lines.append(f"  published TTFT of {shown['rows']} lone prompts, H100: MAPE {shown['ttft_mape']:.1%}, "
+                     f"bias {shown['bias']:+.1%} (products and attention alone)")  # fmt: skip
     lines.append("Replays, 300 requests each (E2E MAPE, TTFT MAE, TPOT MAPE):")
     for gpu, run in found["runs"].items():
         lines += [f"  {gpu:<11} kernel profiles only: {_errors(run)}; {run['extrapolated_ratio']:.1%} extrapolated"]

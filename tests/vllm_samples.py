@@ -28,7 +28,7 @@ def step_times(**changed: object) -> StepTimes:
         skew_chunk=np.array([0.0, 16.0, 64.0]),
         skew=np.array([0.0, 0.4, 0.3, 0.2, 0.3, 0.2, 0.1, 0.2, 0.1]),
         graphs=np.array([1.0, 2.0, 4.0, 8.0]),
-        scalars=np.array([1e-5, 2e-6, 4.0, 0.0]),
+        scalars=np.array([1e-5, 2e-6, 4.0, 0.0, 512.0]),
     )
     return times._replace(**changed)
 

@@ -58,7 +58,8 @@ def summary(profile: StepProfile) -> list[Line]:
 
 def domain(name: str, part: Table) -> str:
     """Return the measured domain of a part, as in ``tokens 1..2048``."""
-    spans = (f"{axis} {points[0]:g}..{points[-1]:g}" for axis, points in zip(AXES[name], part.axes, strict=True))
+    ends = part.measured_to or tuple(points[-1] for points in part.axes)
+    spans = (f"{axis} {points[0]:g}..{end:g}" for axis, points, end in zip(AXES[name], part.axes, ends, strict=True))
     return ", ".join(spans)
 
 

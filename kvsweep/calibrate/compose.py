@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.calibrate.curves import filled, held_out, monotone_curve, monotone_grid, thinned
+from kvsweep.calibrate.curves import FEW, filled, held_out, monotone_curve, monotone_grid, thinned
 from kvsweep.calibrate.kernels import KernelProfile
 from kvsweep.calibrate.layers import Parallel, head_seconds, kernel_count, token_seconds
 from kvsweep.calibrate.skew import Rest, skew_table
@@ -21,6 +21,9 @@ Floats = NDArray[np.float64]
 Point = tuple[float, float, float, float]
 
 EAGER = "sum of kernel times, taken eagerly, one layer times its number"
+PRODUCTS = "sum of the matrix products, one layer times its number; no other kernels"
+WITH_KV = "kernels of attention and of writing KV, taken eagerly, one layer times its number"
+APART = "prompt and decode kernels added; tokens before a prompt by its query-key pairs, not measured"
 PROCESSORS = {
     "RTX 4090": 128, "RTX PRO 6000": 188, "H100 PCIe": 114, "H100": 132, "H200": 132, "A100": 108, "L40S": 142,
     "L40": 142, "L4": 58, "A10": 72, "RTX 5090": 170, "RTX 6000 Ada": 142,
@@ -48,7 +51,8 @@ def compose(
     assert model.shape is not None and model.weights is not None
     layers, tp = model.shape.layers, kernels.tp
     tokens = _curve(kernels, model, parallel)
-    sequences = _head(kernels)
+    saving = layers * kernel_count(kernels, model) * kernels.shortest_kernel
+    sequences = _head(kernels, tokens)
     rest = Rest(tokens, sequences)
     attention = attention_table(kernels, layers, rest, thin)
     return StepProfile(
@@ -65,7 +69,7 @@ def compose(
         attention=attention,
         skew=skew_table(kernels, layers, rest),
         split_below=_split_below(kernels, processors, -(-model.shape.kv_heads // tp)),
-        captured_saving_seconds=layers * kernel_count(kernels, model) * kernels.shortest_kernel,
+        captured_saving_seconds=saving if kernels.complete else 0.0,
     )
 
 
@@ -80,35 +84,51 @@ def _curve(kernels: KernelProfile, model: Model, parallel: Parallel) -> Table:
     if len(x) < 2:
         raise InputError(f"{kernels.folder}: dense.csv: layers share {len(x)} token counts; allowed: two or more")
     y = token_seconds(kernels, model, x, parallel)
-    return _monotone_table(kernels, dict(zip(x.tolist(), y.tolist(), strict=True)), EAGER, ("dense.csv", "moe.csv"))
+    boundary = EAGER if kernels.complete else PRODUCTS
+    return _monotone_table(kernels, dict(zip(x.tolist(), y.tolist(), strict=True)), boundary, ("dense", "moe"))
 
 
-def _head(kernels: KernelProfile) -> Table:
+def _head(kernels: KernelProfile, tokens: Table) -> Table:
     x = np.array(sorted(set.union(*(set(curve) for curve in kernels.per_sequence.values()))))
     y = head_seconds(kernels, x)
     points = dict(zip(x.tolist(), y.tolist(), strict=True))
-    return _monotone_table(kernels, points, "sum of the head's and the sampler's kernels", ("per_sequence.csv",))
+    return _monotone_table(kernels, points, "sum of the head's and the sampler's kernels", ("per_sequence",), tokens)
 
 
-def _monotone_table(kernels: KernelProfile, points: dict[float, float], boundary: str, files: Iterable[str]) -> Table:
-    """Return the monotone curve through `points`; its error is that of the same fit without the rows held out."""
-    ends = {min(points), max(points)}
-    out = {at for at in points if held_out((at,)) and at not in ends}
-    x, y = monotone_curve({at: value for at, value in points.items() if at not in out})
-    errors = [abs(float(np.interp(at, x, y)) / points[at] - 1.0) for at in sorted(out)]
+def _monotone_table(
+    kernels: KernelProfile, points: dict[float, float], boundary: str, parts: Iterable[str], rest: Table | None = None
+) -> Table:
+    """Return the monotone curve through `points`, with the error of the same fit without the rows held out.
+
+    With `rest`, what else a step of as many tokens takes, the error is that of the step.
+    """
     x, y = monotone_curve(points)
     keep = thinned(x, y, CURVE_TOLERANCE)
-    files = [name for name in files if name in kernels.sha256]
+    errors = _apart(points, rest)
+    parts = [name for name in parts if name in kernels.sha256]
     return Table(
         boundary=boundary,
-        source=f"{kernels.gpu}: {', '.join(files)}",
-        sha256=" ".join(kernels.sha256[name] for name in files),
+        source=f"{kernels.gpu}: {', '.join(kernels.files[name] for name in parts)}",
+        sha256=" ".join(kernels.sha256[name] for name in parts),
         rows=len(points),
         held_out_rows=len(errors),
         held_out_error=float(np.mean(errors)) if errors else 0.0,
         axes=(tuple(x[keep].tolist()),),
         seconds=tuple(y[keep].tolist()),
     )
+
+
+def _apart(points: dict[float, float], rest: Table | None) -> list[float]:
+    """Return the relative errors at the rows held out: one in ten, or each by turns where rows are few."""
+    inner = sorted(points)[1:-1]
+    turns = [{at} for at in inner] if len(points) < FEW else [{at for at in inner if held_out((at,))}]
+    errors = []
+    for out in turns:
+        x, y = monotone_curve({at: value for at, value in points.items() if at not in out})
+        for at in sorted(out):
+            other = float(np.interp(at, rest.axes[0], rest.seconds)) if rest else 0.0
+            errors.append(abs((float(np.interp(at, x, y)) + other) / (points[at] + other) - 1.0))
+    return errors
 
 
 def attention_table(kernels: KernelProfile, layers: int, rest: Rest, thin: float = 0.0) -> Table:
@@ -127,15 +147,22 @@ def attention_table(kernels: KernelProfile, layers: int, rest: Rest, thin: float
     if thin > 0.0:
         axes, grid = thinned_grid(axes, grid, rest, thin)
     return Table(
-        boundary="kernels of attention and of writing KV, taken eagerly, one layer times its number",
-        source=f"{kernels.gpu}: attention.csv; error of a whole step, rows held out or off the grid",
-        sha256=kernels.sha256["attention.csv"],
+        boundary=WITH_KV if kernels.complete else APART,
+        source=f"{kernels.gpu}: {kernels.files['attention']}; error of a whole step, rows held out or off the grid",
+        sha256=kernels.sha256["attention"],
         rows=len(rows),
         held_out_rows=len(points),
         held_out_error=float(errors.mean()),
         axes=tuple(tuple(axis) for axis in axes),
         seconds=tuple(grid.ravel().tolist()),
+        measured_to=_measured_to(kernels, axes),
     )
+
+
+def _measured_to(kernels: KernelProfile, axes: list[list[float]]) -> tuple[float, ...]:
+    if kernels.measured_before is None:
+        return ()
+    return tuple(kernels.measured_before if dim == 1 else axis[-1] for dim, axis in enumerate(axes))
 
 
 def _on_ladder(row: Point, factor: float) -> bool:

@@ -13,6 +13,8 @@ from kvsweep.errors import InputError
 Floats = NDArray[np.float64]
 HELD_OUT_ONE_IN = 10
 """Of how many rows one is held out, to measure the error of a fit."""
+FEW = 100
+"""With fewer rows each is held out by turns."""
 
 
 def held_out(coordinates: Sequence[float]) -> bool:

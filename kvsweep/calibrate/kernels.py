@@ -19,7 +19,7 @@ Curve = dict[float, float]
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """Times of one rank, of one layer [s]; `sha256` by file."""
+    """Times of one rank, of one layer [s]; `files` and `sha256` by part: dense, per_sequence, attention, skew, moe."""
 
     folder: Path
     model: str
@@ -36,7 +36,12 @@ class KernelProfile:
     """By (tokens, experts activated)."""
     ladder: float = 0.0
     """Factor between the points of the attention grid that meta.yaml states, 0 for none."""
+    files: dict[str, str] = field(default_factory=dict)
     sha256: dict[str, str] = field(default_factory=dict)
+    measured_before: float | None = None
+    """Most tokens before a prompt that were measured, where `attention` has more by physics."""
+    complete: bool = True
+    """Whether every kernel of a layer was timed, each started on its own."""
 
     @property
     def shortest_kernel(self) -> float:
@@ -58,7 +63,8 @@ def read_kernels(folder: Path, tp: int | None = None) -> KernelProfile:
     skew_file, moe_file = place / "skew.csv", place / "moe.csv"
     names = ("n", "pc", "kp", "kvs", "kv_big", "kv_mean", "t_mean_us", "t_max_us", "t_skew_us")
     axes = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
-    files = [place / name for name in ("dense.csv", "per_sequence.csv", "attention.csv")]
+    names_of = ("dense", "per_sequence", "attention", "skew", "moe")
+    files = {name: place / f"{name}.csv" for name in names_of if (place / f"{name}.csv").is_file()}
     return KernelProfile(
         folder=folder,
         model=_text(meta, "model", meta_file),
@@ -73,7 +79,8 @@ def read_kernels(folder: Path, tp: int | None = None) -> KernelProfile:
         skew=[row for _, row in read_rows(skew_file, names)] if skew_file.is_file() else [],
         moe=_moe(moe_file) if moe_file.is_file() else {},
         ladder=_ladder(meta),
-        sha256={path.name: digest(path) for path in (*files, skew_file, moe_file) if path.is_file()},
+        files={name: path.name for name, path in files.items()},
+        sha256={name: digest(path) for name, path in files.items()},
     )
 
 

@@ -42,7 +42,7 @@ def token_seconds(kernels: KernelProfile, model: Model, tokens: Floats, parallel
     A step waits for the slowest rank, so ranks of one profile run alike.
     """
     shape = _shape(model)
-    missing = [name for name in NEEDED if name not in kernels.dense]
+    missing = [name for name in NEEDED if name not in kernels.dense and kernels.complete]
     if missing:
         raise InputError(f"{kernels.folder}: dense.csv: no layer {missing[0]!r}; it has {', '.join(kernels.dense)}")
     total = np.zeros_like(tokens)
@@ -50,7 +50,7 @@ def token_seconds(kernels: KernelProfile, model: Model, tokens: Floats, parallel
         total += shape.layers * count * _layer(kernels, name, tokens)
     moe_layers = shape.layers - shape.dense_layers if shape.experts else 0
     for name, count in DENSE_FEED_FORWARD.items():
-        if shape.layers > moe_layers and name not in kernels.dense:
+        if shape.layers > moe_layers and name not in kernels.dense and kernels.complete:
             raise InputError(f"{kernels.folder}: dense.csv: no layer {name!r}; the model has dense layers")
         total += (shape.layers - moe_layers) * count * _layer(kernels, name, tokens)
     if moe_layers:
@@ -69,12 +69,13 @@ def kernel_count(kernels: KernelProfile, model: Model) -> int:
 
 def head_seconds(kernels: KernelProfile, sequences: Floats) -> Floats:
     """Return the time [s] of head and sampler at `sequences` requests of a step."""
-    missing = [name for name in HEAD if name not in kernels.per_sequence]
+    missing = [name for name in HEAD if name not in kernels.per_sequence and kernels.complete]
     if missing:
         raise InputError(f"{kernels.folder}: per_sequence.csv: no layer {missing[0]!r}; allowed: {', '.join(HEAD)}")
     total = np.zeros_like(sequences)
     for name in HEAD:
-        total += _at(kernels.per_sequence[name], sequences)
+        if name in kernels.per_sequence:
+            total += _at(kernels.per_sequence[name], sequences)
     return total
 
 

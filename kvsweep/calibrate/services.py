@@ -13,14 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvsweep.calibrate.columns import digest
-from kvsweep.calibrate.curves import held_out
+from kvsweep.calibrate.curves import FEW, held_out
 from kvsweep.calibrate.sources import PATHS, Measured
 from kvsweep.cluster.profile import DecodeModel, PathModel, PrefillModel, Profile, Span
 from kvsweep.errors import InputError
 
 Floats = NDArray[np.float64]
-FEW = 100
-"""With fewer rows each is held out by turns, else one in ten."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ def skew_table(kernels: KernelProfile, layers: int, rest: Rest) -> Table | None:
     axes, shares = _shares(kernels.skew)
     return Table(
         boundary="attention kernel, against the same with equal contexts",
-        source=f"{kernels.gpu}: skew.csv; shares, and the error of a whole step",
-        sha256=kernels.sha256["skew.csv"],
+        source=f"{kernels.gpu}: {kernels.files['skew']}; shares, and the error of a whole step",
+        sha256=kernels.sha256["skew"],
         rows=len(kernels.skew),
         held_out_rows=len(test),
         held_out_error=float(np.mean(errors)) if errors else 0.0,

@@ -55,7 +55,7 @@ def calibrate() -> None:
 @click.option("--force", is_flag=True, help="Overwrite the output.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no table of the fits.")
 def fit(sources: Sequence[str], output: Path, force: bool, quiet: bool, base: Path | None, **options: Any) -> None:
-    """Fit SOURCE: a folder of a kernel profile (a step profile), or files of measured operations (with --base).
+    """Fit SOURCE: a folder of a kernel profile or database (a step profile), or files of operations (with --base).
 
     Files: bench_one_batch .jsonl, an engine's .log, .csv of tokens,context,seconds or batch,context,seconds,
     nvbandwidth .json, and handoff=, h2d=, d2h= with a .csv of bytes,seconds or block_bytes,bytes_per_s.
@@ -77,12 +77,18 @@ def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
 
     from kvsweep.calibrate.check import summary
     from kvsweep.calibrate.compose import compose
+    from kvsweep.calibrate.database import is_database, read_database
     from kvsweep.calibrate.kernels import read_kernels
     from kvsweep.calibrate.layers import Parallel
     from kvsweep.calibrate.sources import read_allreduce
     from kvsweep.cluster.vllm.profile import step_profile_text
 
-    kernels = read_kernels(folder, options["tp"])
+    if is_database(folder):
+        if options["model"] is None:
+            raise InputError(f"--model: missing; {folder} is a kernel database of many models")
+        kernels = read_database(folder, _model(options["model"]), options["tp"] or 1, options["ep"])
+    else:
+        kernels = read_kernels(folder, options["tp"])
     curve = None
     if options["allreduce"] is not None:
         size, seconds = read_allreduce(options["allreduce"])

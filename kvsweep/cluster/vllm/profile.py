@@ -41,6 +41,8 @@ class Table:
     held_out_error: float = 0.0
     axes: tuple[Numbers, ...]
     seconds: Numbers
+    measured_to: Numbers = ()
+    """The largest measured value of each dim, where the points go beyond it by physics; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,11 @@ def step_times(profile: StepProfile, graphs: Sequence[int] = (), one_prompt: boo
     skew = profile.skew
     arrays = [np.array(values, float) for part in _parts(profile) for values in (*part.axes, part.seconds)]
     shares = [np.array(values, float) for values in (*skew.axes, skew.seconds)] if skew else [np.empty(0)] * 3
-    scalars = (profile.captured_saving_seconds, profile.overhead_seconds, profile.split_below, float(one_prompt))
+    attention = profile.attention
+    prior = attention.measured_to[1] if attention.measured_to else attention.axes[1][-1]
+    scalars = (
+        profile.captured_saving_seconds, profile.overhead_seconds, profile.split_below, float(one_prompt), prior
+    )  # fmt: skip
     return StepTimes._make((*arrays, *shares, np.array(graphs, float), np.array(scalars)))
 
 
@@ -128,6 +134,10 @@ def _part(value: object, where: str, dims: int) -> Table:
         raise InputError(f"{where}: axes: {shown(axes)}; allowed: {dims} lists of ascending numbers")
     read["axes"] = tuple(_numbers(axis, f"{where}: axes") for axis in axes)
     read["seconds"] = _numbers(read.get("seconds"), f"{where}: seconds")
+    if "measured_to" in read:
+        read["measured_to"] = _numbers(read["measured_to"], f"{where}: measured_to") if read["measured_to"] else ()
+        if len(read["measured_to"]) not in (0, dims):
+            raise InputError(f"{where}: measured_to: {len(read['measured_to'])} numbers; allowed: {dims}, or none")
     for axis in read["axes"]:
         if len(axis) < 2 or any(b <= a for a, b in zip(axis, axis[1:], strict=False)):
             raise InputError(f"{where}: axes: {shown(axis)}; allowed: two numbers or more, ascending")

@@ -45,7 +45,9 @@ SPLIT_BELOW = 2
 """Decode batches below this many sequences split their KV; 0 where not known."""
 ONE_PROMPT = 3
 """1 to read all prompts of a step as one of their length after all their tokens before, to see what that costs."""
-N_SCALARS = 4
+PRIOR_MEASURED = 4
+"""Most tokens before a prompt chunk that were measured; the table may reach beyond."""
+N_SCALARS = 5
 
 
 def step_picoseconds(t: StepTimes, step: NDArray[np.int64]) -> int:
@@ -168,5 +170,5 @@ def extrapolated(t: StepTimes, step: NDArray[np.int64]) -> int:
     mean = step[c.CONTEXT] / decodes if decodes > 0.0 else 0.0
     outside = step[c.TOKENS] > t.tokens[-1] or step[c.ROWS] > t.sequences[-1] or decodes > t.decodes[-1]
     outside = outside or step[c.CHUNK] > t.chunk[-1] or mean > t.context[-1]
-    outside = outside or (step[c.CHUNK] > 0 and step[c.PRIOR] > t.prior[-1])
+    outside = outside or (step[c.CHUNK] > 0 and step[c.PRIOR] > t.scalars[PRIOR_MEASURED])
     return 1 if outside else 0
