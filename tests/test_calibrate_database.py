@@ -13,7 +13,7 @@ import pytest
 from cli_runner import run as kvsweep
 
 from kvsweep.calibrate.compose import compose
-from kvsweep.calibrate.database import is_database, product_curve, read_database
+from kvsweep.calibrate.database import is_database, product_curve, read_collectives, read_database
 from kvsweep.catalog import load
 from kvsweep.cluster.vllm.profile import StepProfile, step_times
 from kvsweep.cluster.vllm.steptime import line, table
@@ -106,6 +106,26 @@ def test_experts_from_a_database(tmp_path: Path) -> None:
         for profile in (compose(read_database(folder, model, ep=ep), model) for ep in (1, 2))
     ]
     assert seconds[0] - seconds[1] == pytest.approx(32 * 64e-6 / 2, rel=0.02)
+
+
+def test_all_reduces_of_a_database(tmp_path: Path) -> None:
+    rows = [
+        {
+            "op_name": "all_reduce",
+            "num_gpus": n,
+            "message_size": size,
+            "latency": size * n / 1e6 + late,
+            "backend": backend,
+        }
+        for n in (2, 4)
+        for size in (128, 4096)
+        for backend, late in (("vllm_graph", 0.0), ("vllm_eager", 1.0))
+    ]
+    write(tmp_path / "r.parquet", rows)
+    sizes, seconds = read_collectives(tmp_path / "r.parquet", 4)
+    assert sizes == [128.0, 4096.0] and seconds == pytest.approx([512e-9, 16384e-9])
+    with pytest.raises(InputError, match="no rows of op_name all_reduce, num_gpus 8"):
+        read_collectives(tmp_path / "r.parquet", 8)
 
 
 def test_broken_databases_say_where(tmp_path: Path) -> None:

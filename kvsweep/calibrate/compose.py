@@ -104,7 +104,7 @@ def _monotone_table(
     """
     x, y = monotone_curve(points)
     keep = thinned(x, y, CURVE_TOLERANCE)
-    errors = _apart(points, rest)
+    errors = apart(points, rest)
     parts = [name for name in parts if name in kernels.sha256]
     return Table(
         boundary=boundary,
@@ -118,7 +118,7 @@ def _monotone_table(
     )
 
 
-def _apart(points: dict[float, float], rest: Table | None) -> list[float]:
+def apart(points: dict[float, float], rest: Table | None = None) -> list[float]:
     """Return the relative errors at the rows held out: one in ten, or each by turns where rows are few."""
     inner = sorted(points)[1:-1]
     turns = [{at} for at in inner] if len(points) < FEW else [{at for at in inner if held_out((at,))}]

@@ -69,6 +69,16 @@ def read_database(folder: Path, model: Model, tp: int = 1, ep: int = 1) -> Kerne
     )  # fmt: skip
 
 
+def read_collectives(path: Path, ranks: int) -> tuple[list[float], list[float]]:
+    """Return the all-reduce of `ranks` GPUs in a database: bytes, ascending, and seconds; captured where both are."""
+    rows = _rows(path, ("message_size", "latency"), op_name="all_reduce", num_gpus=ranks)
+    captured = [row for row in rows if str(row.get("backend", "")).endswith("graph")]
+    half = [row for row in captured or rows if row.get("nccl_dtype", "half") == "half"]
+    curve = _least(half, "message_size", None)
+    sizes = sorted(size for size, _ in curve)
+    return sizes, [curve[size, 0.0] for size in sizes]
+
+
 def _file(folder: Path, name: str) -> Path | None:
     found = sorted(folder.rglob(name))
     if len(found) > 1:

@@ -44,7 +44,12 @@ def calibrate() -> None:
 @click.option("--output", "-o", type=_PATH, required=True, metavar="FILE", help="Profile to write (.yaml).")
 @click.option("--model", metavar="KEY", show_default="the profile's", help="Model of the catalog.")
 @click.option("--tp", type=click.IntRange(1, 1024), metavar="N", help="Tensor-parallel degree of a kernel profile.")
-@click.option("--allreduce", type=_PATH, metavar="FILE", help="All-reduce of TP ranks: CSV of bytes,seconds.")
+@click.option(
+    "--allreduce",
+    type=_PATH,
+    metavar="FILE",
+    help="All-reduce of TP ranks: CSV of bytes,seconds, or a database's .parquet.",
+)
 @click.option("--dp", type=click.IntRange(1, 1024), default=1, show_default=True, help="Data-parallel ranks.")
 @click.option("--ep", type=click.IntRange(1, 4096), default=1, show_default=True, help="Expert-parallel ranks.")
 @click.option("--processors", type=click.IntRange(0, 10_000), default=0, show_default="known by the GPU's name",
@@ -77,7 +82,7 @@ def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
 
     from kvsweep.calibrate.check import summary
     from kvsweep.calibrate.compose import compose
-    from kvsweep.calibrate.database import is_database, read_database
+    from kvsweep.calibrate.database import is_database, read_collectives, read_database
     from kvsweep.calibrate.kernels import read_kernels
     from kvsweep.calibrate.layers import Parallel
     from kvsweep.calibrate.sources import read_allreduce
@@ -91,7 +96,8 @@ def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
         kernels = read_kernels(folder, options["tp"])
     curve = None
     if options["allreduce"] is not None:
-        size, seconds = read_allreduce(options["allreduce"])
+        path, ranks = options["allreduce"], kernels.tp
+        size, seconds = read_collectives(path, ranks) if path.suffix == ".parquet" else read_allreduce(path)
         curve = (np.array(size), np.array(seconds))
     parallel = Parallel(options["dp"], options["ep"], curve)
     model = _model(options["model"] or kernels.model)

@@ -91,6 +91,9 @@ def _print(found: Sequence[dict[str, Any]]) -> None:
     for row in found:
         for note in row["notes"]:
             say(f"{row['run']}: {note}")
+        if "exact_match_ratio" in row:
+            names = ("hit_ratio_error", "exact_match_ratio", "token_volume_error", "attribution_match_ratio")
+            click.echo("; ".join(f"{name.replace('_', ' ')} {row[name]:.2%}" for name in names))
         if "components" in row:
             click.echo()
             _print_components(row)

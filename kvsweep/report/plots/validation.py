@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from kvsweep.report.plots import style
@@ -48,6 +49,7 @@ def error_figure(title: str, both: Both) -> Figure:
         share = np.arange(1, len(errors) + 1) / len(errors)
         ax.step(errors, share, where="post", color=style.SERIES[i], linestyle=style.DASHES[i], label=name.upper())
     ax.set(xlabel="Error at most [%]", ylabel="Share of the requests", xscale="symlog", ylim=(0.0, 1.02))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.legend()
     return made
 
