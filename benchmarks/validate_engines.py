@@ -93,7 +93,11 @@ def measure(data: Path) -> dict[str, Any]:
         constant = steps["measured"] - steps["predicted"]
         saving = profiles[gpu].captured_saving_seconds - constant
         taught = replace(profiles[gpu], captured_saving_seconds=max(saving, 0.0))
-        found["one constant"][gpu] = measures(replay(runs[gpu], taught)) | {"constant": constant, "from": teacher}
+        found["one constant"][gpu] = measures(replay(runs[gpu], taught)) | {
+            "run": gpu,
+            "constant": constant,
+            "from": teacher,
+        }
     return found
 
 

@@ -13,8 +13,14 @@ from kvsweep.calibrate.runs import Floats, MeasuredRun
 from kvsweep.cluster.vllm import columns as c
 
 QUANTILES = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+SOME = 0.5
+"""Fewer preempted requests, on the mean, are ticks out of step."""
 FEW = 4.0
 """Ticks with fewer running requests say little: a tick holds a whole number of steps."""
+COMPONENTS = {
+    "decode_step_seconds": "step time", "waiting": "admission", "preempted": "preemption", "kv_usage": "cache"
+}  # fmt: skip
+"""What each time series speaks of; running requests follow from the others."""
 PARTS_ONLY = ("handoff between prefill and decode workers", "retrieval from the host tier", "L3")
 """Models of which no public end-to-end measurement exists."""
 WINDOW = 5.0
@@ -101,7 +107,7 @@ def components(replay: Replay) -> dict[str, Any]:
     """Return what the time series say of each component, measured and predicted, and which is furthest off.
 
     Steps a second are tokens a second over running requests, where no prompt ran in the tick; the requests that were
-    preempted and wait are those started and not finished less those running.
+    preempted and wait are those that had a first token and are not finished, less those running.
     """
     series, run = replay.run.series, replay.run
     at = series["t"]
@@ -113,10 +119,21 @@ def components(replay: Replay) -> dict[str, Any]:
         "running": _pair(series["running"][inside], predicted["running"]),
         "waiting": _pair(series["waiting"][inside], predicted["waiting"]),
     }
+    away = [
+        np.searchsorted(np.sort(first), at, side="right") - np.searchsorted(np.sort(finish), at, side="right") - running
+        for first, finish, running in (
+            (run.first_token, run.finish, series["running"][inside]),
+            (replay.first_token, replay.finish, predicted["running"]),
+        )
+    ]
+    preempted = _pair(*(np.maximum(each, 0.0) for each in away))
+    if max(preempted["measured"] or 0.0, preempted["predicted"] or 0.0) >= SOME:
+        found["preempted"] = preempted
     usage = series["kv_cache_pct"][inside] / 100.0
     if usage.any():
         found["kv_usage"] = _pair(usage, predicted["kv_usage"])
-    found["furthest"] = max(found, key=lambda name: abs(found[name]["error"] or 0.0))
+    telling = [name for name in COMPONENTS if name in found]
+    found["furthest"] = COMPONENTS[max(telling, key=lambda name: abs(found[name]["error"] or 0.0))]
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,8 @@ def calibrate() -> None:
               help="Streaming multiprocessors of the GPU.")  # fmt: skip
 @click.option("--thin", type=click.FloatRange(0.0, 0.1), default=0.0, show_default=True,
               help="Leave out points of the attention grid that change a step less, relative.")  # fmt: skip
+@click.option("--overhead-seconds", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True,
+              help="CPU time of a step that nothing hides, as measured by the engine.")  # fmt: skip
 @click.option("--base", type=_PATH, metavar="FILE", help="Profile of service models whose other models are kept.")
 @click.option("--force", is_flag=True, help="Overwrite the output.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no table of the fits.")
@@ -102,6 +104,7 @@ def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
     parallel = Parallel(options["dp"], options["ep"], curve)
     model = _model(options["model"] or kernels.model)
     profile = compose(kernels, model, parallel, options["processors"], options["thin"])
+    profile = replace(profile, overhead_seconds=options["overhead_seconds"])
     if not quiet:
         print_lines(summary(profile))
     return step_profile_text(profile)
@@ -137,8 +140,6 @@ def _services(sources: Sequence[str], base: Path | None, quiet: bool) -> str:
 
 
 def _noted(profile: Profile, note: str) -> Profile:
-    from dataclasses import replace
-
     return replace(profile, note=note)
 
 
