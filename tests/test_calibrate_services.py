@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from cli_runner import run as kvsweep
 
+from kvsweep.calibrate.check import shipped
 from kvsweep.calibrate.services import fit_model, fitted, predicted
 from kvsweep.calibrate.sources import Measured, read_allreduce, read_source
 from kvsweep.catalog import load
 from kvsweep.cluster.profile import DecodeModel, PathModel, PrefillModel, read_profile
 from kvsweep.cluster.roofline import roofline
+from kvsweep.cluster.vllm.profile import read_step_profile
 from kvsweep.errors import InputError
 
 BASE = roofline(load(), "qwen3-8b", "h100-sxm", 2)
@@ -201,7 +203,8 @@ def test_kernel_profiles_on_the_command_line(tmp_path: Path) -> None:
 
 
 def test_shipped_profiles_state_where_they_are_from() -> None:
-    for name in ("rtx4090-llama-3.1-8b", "rtxpro6000-llama-3.1-8b"):
+    for name, path in shipped().items():
+        assert "MIT" in read_step_profile(path).note or "Apache" in read_step_profile(path).note
         lines = json.loads(kvsweep("calibrate", "check", name, "--format", "json").stdout)
         assert all(line["rows"] > line["held_out_rows"] > 0 and line["held_out_error"] < 0.05 for line in lines)
         assert all(line["source"] and line["boundary"] for line in lines)

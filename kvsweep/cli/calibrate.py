@@ -58,6 +58,7 @@ def calibrate() -> None:
               help="Leave out points of the attention grid that change a step less, relative.")  # fmt: skip
 @click.option("--overhead-seconds", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True,
               help="CPU time of a step that nothing hides, as measured by the engine.")  # fmt: skip
+@click.option("--note", default="", metavar="TEXT", help="Where the measurements are from, for the profile.")
 @click.option("--base", type=_PATH, metavar="FILE", help="Profile of service models whose other models are kept.")
 @click.option("--force", is_flag=True, help="Overwrite the output.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no table of the fits.")
@@ -104,7 +105,8 @@ def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
     parallel = Parallel(options["dp"], options["ep"], curve)
     model = _model(options["model"] or kernels.model)
     profile = compose(kernels, model, parallel, options["processors"], options["thin"])
-    profile = replace(profile, overhead_seconds=options["overhead_seconds"])
+    note = "; ".join(part for part in (options["note"], profile.note) if part)
+    profile = replace(profile, overhead_seconds=options["overhead_seconds"], note=note)
     if not quiet:
         print_lines(summary(profile))
     return step_profile_text(profile)
