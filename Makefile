@@ -23,6 +23,7 @@ bench: $(VENV)/.installed
 # Against published figures; KVSWEEP_DATA names the folder of the data, without which areas are skipped.
 validate: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.validate $(AREAS)
+	$(BIN)/python -m benchmarks.accuracy
 
 figures: $(VENV)/.installed
 	$(BIN)/python figures/make_gallery.py

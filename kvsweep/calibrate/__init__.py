@@ -1,0 +1,1 @@
+"""Service models from measurements taken on parts, and what they predict of whole runs."""

@@ -1,0 +1,105 @@
+"""What a profile says of itself: for each model its domain, rows and error, and its curve beside measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from kvsweep.calibrate.curves import Floats
+from kvsweep.calibrate.kernels import read_kernels
+from kvsweep.calibrate.layers import Parallel, head_seconds, token_seconds
+from kvsweep.catalog.specs import Model
+from kvsweep.cluster.vllm.profile import DIMS, StepProfile, Table
+from kvsweep.errors import unknown_name
+
+AXES = {
+    "tokens": ("tokens",),
+    "sequences": ("requests",),
+    "attention": ("chunk", "before", "decodes", "context"),
+    "skew": ("decodes", "chunk"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One model of a profile as `kvsweep calibrate check` prints it."""
+
+    model: str
+    rows: int
+    held_out_rows: int
+    held_out_error: float
+    domain: str
+    boundary: str
+    source: str
+
+
+def summary(profile: StepProfile) -> list[Line]:
+    """Return a line a model."""
+    lines = []
+    for name in DIMS:
+        part = getattr(profile, name)
+        if part is not None:
+            lines.append(
+                Line(
+                    name,
+                    part.rows,
+                    part.held_out_rows,
+                    part.held_out_error,
+                    domain(name, part),
+                    part.boundary,
+                    part.source,
+                )
+            )
+    return lines
+
+
+def domain(name: str, part: Table) -> str:
+    """Return the measured domain of a part, as in ``tokens 1..2048``."""
+    ends = part.measured_to or tuple(points[-1] for points in part.axes)
+    spans = (f"{axis} {points[0]:g}..{end:g}" for axis, points, end in zip(AXES[name], part.axes, ends, strict=True))
+    return ", ".join(spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A fit beside what was measured: the points, measured and fitted [s]."""
+
+    title: str
+    x: Floats
+    measured: Floats
+    fitted: Floats
+
+
+def compared(profile: StepProfile, folder: Path, model: Model) -> list[Compared]:
+    """Return the one-dimensional curves of `profile` beside the kernel profile in `folder` that it was made of."""
+    kernels = read_kernels(folder, profile.tp)
+    tokens = np.array(sorted(set.intersection(*(set(curve) for curve in kernels.dense.values()))))
+    sequences = np.array(sorted(set.union(*(set(curve) for curve in kernels.per_sequence.values()))))
+    found = []
+    if profile.tp == 1:
+        measured = token_seconds(kernels, model, tokens, Parallel())
+        fit = np.interp(tokens, profile.tokens.axes[0], profile.tokens.seconds)
+        found.append(Compared("all but attention and head, by tokens", tokens, measured, fit))
+    fit = np.interp(sequences, profile.sequences.axes[0], profile.sequences.seconds)
+    found.append(Compared("head and sampler, by requests", sequences, head_seconds(kernels, sequences), fit))
+    return found
+
+
+def shipped() -> dict[str, Path]:
+    """Return the profiles that come with kvsweep, by name."""
+    folder = Path(str(resources.files("kvsweep.hardware"))) / "profiles"
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def find_profile(given: str) -> Path:
+    """Return the file of a profile: a path, or the name of one that comes with kvsweep."""
+    path = Path(given)
+    if path.exists() or path.suffix in (".yaml", ".yml") or "/" in given:
+        return path
+    names = shipped()
+    if given not in names:
+        raise unknown_name("--profile", given, names)
+    return names[given]

@@ -1,0 +1,187 @@
+"""How far a prediction is from a measured run: per request, in aggregate, and by component."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvsweep.calibrate.replay import Replay, predicted_series
+from kvsweep.calibrate.runs import Floats, MeasuredRun
+from kvsweep.cluster.vllm import columns as c
+
+QUANTILES = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+SOME = 0.5
+"""Fewer preempted requests, on the mean, are ticks out of step."""
+FEW = 4.0
+"""Ticks with fewer running requests say little: a tick holds a whole number of steps."""
+COMPONENTS = {
+    "decode_step_seconds": "step time", "waiting": "admission", "preempted": "preemption", "kv_usage": "cache"
+}  # fmt: skip
+"""What each time series speaks of; running requests follow from the others."""
+PARTS_ONLY = ("handoff between prefill and decode workers", "retrieval from the host tier", "L3")
+"""Models of which no public end-to-end measurement exists."""
+WINDOW = 5.0
+"""Width of the windows of the figures [s]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """TTFT, TPOT and E2E of each request [s]; TPOT is NaN for a single token."""
+
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+
+
+def latencies(run: MeasuredRun, first_token: Floats, finish: Floats) -> Latencies:
+    """Return the latencies of requests from the times of their tokens."""
+    steps = run.output_tokens - 1
+    tpot = np.where(steps > 0, (finish - first_token) / np.maximum(steps, 1), np.nan)
+    return Latencies(first_token - run.arrival, tpot, finish - run.arrival)
+
+
+def pairs(replay: Replay) -> tuple[Latencies, Latencies]:
+    """Return the latencies measured and predicted."""
+    run = replay.run
+    return latencies(run, run.first_token, run.finish), latencies(run, replay.first_token, replay.finish)
+
+
+def measures(replay: Replay) -> dict[str, Any]:
+    """Return the errors of a replay as `kvsweep validate --format json` prints them; ratios, seconds."""
+    measured, predicted = pairs(replay)
+    found: dict[str, Any] = {
+        "run": replay.run.name,
+        "requests": len(replay.run),
+        "e2e_mape": mape(measured.e2e, predicted.e2e),
+        "ttft_mae_seconds": float(np.mean(np.abs(predicted.ttft - measured.ttft))),
+        "tpot_mape": mape(measured.tpot, predicted.tpot),
+        "aggregate": aggregate(measured, predicted),
+        "hit_ratio": float(replay.served.request[:, c.HIT].sum() / replay.run.prompt_tokens.sum()),
+        "preemptions": int(replay.served.request[:, c.PREEMPTIONS].sum()),
+        "extrapolated_ratio": replay.served.extrapolated_ratio,
+        "notes": list(replay.notes),
+        "checked_on_parts_only": list(PARTS_ONLY),
+    }
+    if replay.run.hit_tokens is not None:
+        found |= reuse(replay.run.hit_tokens, replay.served.request[:, c.HIT], replay.run.prompt_tokens)
+    if replay.run.series:
+        found["components"] = components(replay)
+    return found
+
+
+def mape(measured: Floats, predicted: Floats) -> float:
+    """Return the mean absolute error, relative to what was measured [1], over the requests that have a value."""
+    known = np.isfinite(measured) & (measured > 0.0)
+    return float(np.mean(np.abs(predicted[known] / measured[known] - 1.0)))
+
+
+def aggregate(measured: Latencies, predicted: Latencies) -> dict[str, Any]:
+    """Return mean and percentiles of each latency, measured and predicted, with the relative error."""
+    found: dict[str, Any] = {}
+    for metric in ("ttft", "tpot", "e2e"):
+        found[metric] = {}
+        for name, level in QUANTILES.items():
+            values = [getattr(each, metric) for each in (measured, predicted)]
+            values = [value[np.isfinite(value)] for value in values]
+            a, b = (float(np.mean(value) if level is None else np.quantile(value, level)) for value in values)
+            found[metric][name] = {"measured": a, "predicted": b, "error": b / a - 1.0 if a else None}
+    return found
+
+
+def reuse(measured: Any, predicted: Any, prompt_tokens: Any) -> dict[str, float]:
+    """Return how well reuse is met: error of the token hit ratio, share of exact matches, error of the volume."""
+    total = float(prompt_tokens.sum())
+    volume = float(measured.sum())
+    return {
+        "hit_ratio_error": float((predicted.sum() - measured.sum()) / total),
+        "exact_match_ratio": float((predicted == measured).mean()),
+        "token_volume_error": float(predicted.sum() / volume - 1.0) if volume else 0.0,
+        "attribution_match_ratio": float(((predicted > 0) == (measured > 0)).mean()),
+    }
+
+
+def components(replay: Replay) -> dict[str, Any]:
+    """Return what the time series say of each component, measured and predicted, and which is furthest off.
+
+    Steps a second are tokens a second over running requests, where no prompt ran in the tick; the requests that were
+    preempted and wait are those that had a first token and are not finished, less those running.
+    """
+    series, run = replay.run.series, replay.run
+    at = series["t"]
+    inside = (at > 0.0) & (at < min(run.finish.max(), replay.finish.max()))
+    at = at[inside]
+    predicted = predicted_series(replay.served, replay.limits, at)
+    found: dict[str, Any] = {
+        "decode_step_seconds": _pair(*_decode_steps(replay)),
+        "running": _pair(series["running"][inside], predicted["running"]),
+        "waiting": _pair(series["waiting"][inside], predicted["waiting"]),
+    }
+    away = [
+        np.searchsorted(np.sort(first), at, side="right") - np.searchsorted(np.sort(finish), at, side="right") - running
+        for first, finish, running in (
+            (run.first_token, run.finish, series["running"][inside]),
+            (replay.first_token, replay.finish, predicted["running"]),
+        )
+    ]
+    preempted = _pair(*(np.maximum(each, 0.0) for each in away))
+    if max(preempted["measured"] or 0.0, preempted["predicted"] or 0.0) >= SOME:
+        found["preempted"] = preempted
+    usage = series["kv_cache_pct"][inside] / 100.0
+    if usage.any():
+        found["kv_usage"] = _pair(usage, predicted["kv_usage"])
+    telling = [name for name in COMPONENTS if name in found]
+    found["furthest"] = COMPONENTS[max(telling, key=lambda name: abs(found[name]["error"] or 0.0))]
+    return found
+
+
+def _pair(measured: Floats, predicted: Floats) -> dict[str, float | None]:
+    a, b = float(np.mean(measured)), float(np.mean(predicted))
+    return {"measured": a, "predicted": b, "error": b / a - 1.0 if a else None}
+
+
+def _decode_steps(replay: Replay) -> tuple[Floats, Floats]:
+    """Return the mean time of decode-only steps in ticks without a prompt, measured and predicted [s].
+
+    Ticks with recomputation hold longer steps and no prompt; the median of the ticks passes over them.
+    """
+    series, steps = replay.run.series, replay.served.steps
+    quiet = (series["prompt_throughput"][1:] == 0) & (series["gen_throughput"][1:] > 0)
+    running = (series["running"][1:] + series["running"][:-1]) / 2.0
+    quiet &= (running > 0) & (np.abs(np.diff(series["running"])) <= 3)
+    tick = np.diff(series["t"])
+    measured = (tick * running / np.maximum(series["gen_throughput"][1:] * tick, 1.0))[quiet]
+    if not len(measured):
+        return np.array([np.nan]), np.array([np.nan])
+    decode = steps[steps[:, c.LOG_CHUNK] == 0]
+    length = (decode[:, c.END] - decode[:, c.START]) * 1e-12
+    ratios = []
+    for n, seconds in zip(running[quiet], measured, strict=True):
+        near = length[np.abs(decode[:, c.LOG_ROWS] - n) <= 1.0]
+        if len(near) and n >= FEW:
+            ratios.append(float(np.median(near)) / seconds)
+    if not ratios:
+        return np.array([np.nan]), np.array([np.nan])
+    middle = float(np.median(measured))
+    return np.array([middle]), np.array([middle * float(np.median(ratios))])
+
+
+def windows(run: MeasuredRun, first_token: Floats, finish: Floats, width: float = WINDOW) -> Mapping[str, Floats]:
+    """Return outstanding and completed requests and delivered tokens in windows of `width` [s].
+
+    Tokens are spread evenly between a request's first and last one.
+    """
+    edges = np.arange(0.0, max(run.finish.max(), finish.max()) + width, width)
+    ends = edges[1:]
+    outstanding = [(run.arrival <= end).sum() - (finish <= end).sum() for end in ends]
+    span = np.maximum(finish - first_token, 1e-9)
+    share = np.clip((edges[:, None] - first_token) / span, 0.0, 1.0)
+    delivered = np.where(edges[:, None] >= first_token, 1.0 + share * (run.output_tokens - 1), 0.0).sum(axis=1)
+    return {
+        "window": edges[:-1],
+        "outstanding": np.array(outstanding, float),
+        "completed_requests": np.histogram(finish, edges)[0].astype(float),
+        "delivered_tokens": np.diff(delivered),
+    }

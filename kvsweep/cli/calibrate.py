@@ -1,0 +1,208 @@
+"""``kvsweep calibrate``: fit service models from measurements of parts, and look at the fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kvsweep.cli.options import say
+from kvsweep.cli.output import Column, print_table, to_json
+from kvsweep.errors import InputError
+from kvsweep.results.files import check_writable, replacing
+
+if TYPE_CHECKING:
+    from kvsweep.catalog.specs import Model
+    from kvsweep.cluster.profile import Profile
+
+_PATH = click.Path(path_type=Path)
+
+
+class _Default(click.Group):
+    """A group in which what is no command is the argument of `fit`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put ``fit`` before arguments that name no command."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["fit", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("calibrate", cls=_Default, context_settings={"help_option_names": ["-h", "--help"]})
+def calibrate() -> None:
+    """Fit compute and transfer models from measurements of parts, never from end-to-end latencies.
+
+    `kvsweep calibrate SOURCE... -o profile.yaml` is short for `fit`.
+    """
+
+
+@calibrate.command("fit")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--output", "-o", type=_PATH, required=True, metavar="FILE", help="Profile to write (.yaml).")
+@click.option("--model", metavar="KEY", show_default="the profile's", help="Model of the catalog.")
+@click.option("--tp", type=click.IntRange(1, 1024), metavar="N", help="Tensor-parallel degree of a kernel profile.")
+@click.option(
+    "--allreduce",
+    type=_PATH,
+    metavar="FILE",
+    help="All-reduce of TP ranks: CSV of bytes,seconds, or a database's .parquet.",
+)
+@click.option("--dp", type=click.IntRange(1, 1024), default=1, show_default=True, help="Data-parallel ranks.")
+@click.option("--ep", type=click.IntRange(1, 4096), default=1, show_default=True, help="Expert-parallel ranks.")
+@click.option("--processors", type=click.IntRange(0, 10_000), default=0, show_default="known by the GPU's name",
+              help="Streaming multiprocessors of the GPU.")  # fmt: skip
+@click.option("--thin", type=click.FloatRange(0.0, 0.1), default=0.0, show_default=True,
+              help="Leave out points of the attention grid that change a step less, relative.")  # fmt: skip
+@click.option("--overhead-seconds", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True,
+              help="CPU time of a step that nothing hides, as measured by the engine.")  # fmt: skip
+@click.option("--note", default="", metavar="TEXT", help="Where the measurements are from, for the profile.")
+@click.option("--base", type=_PATH, metavar="FILE", help="Profile of service models whose other models are kept.")
+@click.option("--force", is_flag=True, help="Overwrite the output.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no table of the fits.")
+def fit(sources: Sequence[str], output: Path, force: bool, quiet: bool, base: Path | None, **options: Any) -> None:
+    """Fit SOURCE: a folder of a kernel profile or database (a step profile), or files of operations (with --base).
+
+    Files: bench_one_batch .jsonl, an engine's .log, .csv of tokens,context,seconds or batch,context,seconds,
+    nvbandwidth .json, and handoff=, h2d=, d2h= with a .csv of bytes,seconds or block_bytes,bytes_per_s.
+    """
+    if output.suffix not in (".yaml", ".yml"):
+        raise InputError(f"--output: {output} has no known suffix; allowed: .yaml, .yml")
+    check_writable(output, force)
+    folders = [source for source in sources if Path(source).is_dir()]
+    if folders and len(sources) > 1:
+        raise InputError(f"SOURCE: {folders[0]} is a kernel profile and is fitted alone; allowed: one folder, or files")
+    text = _kernels(Path(folders[0]), quiet, **options) if folders else _services(sources, base, quiet)
+    with replacing(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    say(f"wrote {output}")
+
+
+def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
+    import numpy as np
+
+    from kvsweep.calibrate.check import summary
+    from kvsweep.calibrate.compose import compose
+    from kvsweep.calibrate.database import is_database, read_collectives, read_database
+    from kvsweep.calibrate.kernels import read_kernels
+    from kvsweep.calibrate.layers import Parallel
+    from kvsweep.calibrate.sources import read_allreduce
+    from kvsweep.cluster.vllm.profile import step_profile_text
+
+    if is_database(folder):
+        if options["model"] is None:
+            raise InputError(f"--model: missing; {folder} is a kernel database of many models")
+        kernels = read_database(folder, _model(options["model"]), options["tp"] or 1, options["ep"])
+    else:
+        kernels = read_kernels(folder, options["tp"])
+    curve = None
+    if options["allreduce"] is not None:
+        path, ranks = options["allreduce"], kernels.tp
+        size, seconds = read_collectives(path, ranks) if path.suffix == ".parquet" else read_allreduce(path)
+        curve = (np.array(size), np.array(seconds))
+    parallel = Parallel(options["dp"], options["ep"], curve)
+    model = _model(options["model"] or kernels.model)
+    profile = compose(kernels, model, parallel, options["processors"], options["thin"])
+    note = "; ".join(part for part in (options["note"], profile.note) if part)
+    profile = replace(profile, overhead_seconds=options["overhead_seconds"], note=note)
+    if not quiet:
+        print_lines(summary(profile))
+    return step_profile_text(profile)
+
+
+def _model(name: str) -> Model:
+    from kvsweep.catalog import load
+
+    return load().part("models", name.rpartition("/")[2].lower(), "--model")
+
+
+def _services(sources: Sequence[str], base: Path | None, quiet: bool) -> str:
+    from kvsweep.calibrate.services import fitted
+    from kvsweep.calibrate.sources import read_source
+    from kvsweep.cluster.presets import profile_file
+    from kvsweep.cluster.profile import read_profile
+
+    if base is None:
+        raise InputError("--base: missing; allowed: a profile whose other models are kept (kvsweep cluster init)")
+    measured = [part for source in sources for part in read_source(source)]
+    profile, fits = fitted(read_profile(base), measured)
+    if not quiet:
+        columns = [
+            Column("model", lambda row: row.kind),
+            Column("rows", lambda row: row.rows),
+            Column("held out", lambda row: row.held_out_rows),
+            Column("error [%]", lambda row: 100.0 * row.error),
+            Column("domain", lambda row: row.domain),
+        ]
+        print_table(fits, columns)
+    note = "; ".join(f"{each.kind}: error {each.error:.2%} on {each.held_out_rows} rows held out" for each in fits)
+    return profile_file(_noted(profile, note))
+
+
+def _noted(profile: Profile, note: str) -> Profile:
+    return replace(profile, note=note)
+
+
+def print_lines(lines: Sequence[Any]) -> None:
+    """Print the models of a step profile, one a line."""
+    print_table(
+        lines,
+        [
+            Column("model", lambda row: row.model),
+            Column("rows", lambda row: row.rows),
+            Column("held out", lambda row: row.held_out_rows),
+            Column("error [%]", lambda row: 100.0 * row.held_out_error),
+            Column("domain", lambda row: row.domain),
+        ],
+    )
+
+
+@calibrate.command("check")
+@click.argument("profile", metavar="PROFILE")
+@click.option("--source", type=_PATH, metavar="FOLDER", help="Kernel profile to draw the fit against.")
+@click.option("--figure", type=_PATH, metavar="FILE", help="Figure of the fit (.pdf, .svg, .png); needs --source.")
+@click.option("--format", "output_format", type=click.Choice(("table", "json")), default="table", show_default=True,
+              help="Form of the result.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite the figure.")
+def check(profile: str, source: Path | None, figure: Path | None, output_format: str, force: bool) -> None:
+    """Print the error, domain and origin of each model of PROFILE, a step profile or the name of a shipped one."""
+    from kvsweep.calibrate.check import compared, find_profile, summary
+    from kvsweep.cluster.vllm.profile import read_step_profile
+
+    if (figure is None) != (source is None):
+        raise InputError("--figure, --source: one without the other; allowed: both, or neither")
+    read = read_step_profile(find_profile(profile))
+    lines = summary(read)
+    click.echo(to_json([asdict(line) for line in lines])) if output_format == "json" else print_lines(lines)
+    if figure is not None and source is not None:
+        from kvsweep.report.plots.files import check_target, write_figure
+        from kvsweep.report.plots.validation import fit_figure
+
+        check_target(figure, force)
+        parts = [
+            (each.title, each.x, each.measured, each.fitted) for each in compared(read, source, _model(read.model))
+        ]
+        write_figure(fit_figure(read.name, parts), figure, force)
+        say(f"wrote {figure}")
+
+
+@calibrate.command("recalibrate")
+@click.argument("kind", type=click.Choice(("prefill", "decode", "handoff", "h2d", "d2h")))
+@click.argument("profile", type=_PATH, metavar="PROFILE")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--output", "-o", type=_PATH, required=True, metavar="FILE", help="Profile to write (.yaml).")
+@click.option("--force", is_flag=True, help="Overwrite the output.")
+def recalibrate(kind: str, profile: Path, sources: Sequence[str], output: Path, force: bool) -> None:
+    """Fit one model of PROFILE anew and keep the others, as decode after the KV pool was enlarged."""
+    from kvsweep.calibrate.sources import read_source
+
+    check_writable(output, force)
+    kinds = {part.kind for source in sources for part in read_source(source)}
+    if kinds != {kind}:
+        raise InputError(f"SOURCE: measures {', '.join(sorted(kinds))}; allowed: {kind} alone")
+    text = _services(sources, profile, quiet=False)
+    with replacing(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    say(f"wrote {output}")

@@ -1,0 +1,1 @@
+"""Colocated vLLM v1 workers; their rules are in ``README.md``."""

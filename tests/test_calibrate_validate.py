@@ -1,0 +1,222 @@
+"""Measured runs: their formats, the replay of one that is known, errors and components."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_runner import run as kvsweep
+from kernel_samples import write_profile
+from run_samples import GRAPHS, LIMITS, profile, serve, write_run
+
+from kvsweep.calibrate.compose import compose
+from kvsweep.calibrate.kernels import read_kernels
+from kvsweep.calibrate.layers import Parallel
+from kvsweep.calibrate.measures import measures, reuse, windows
+from kvsweep.calibrate.replay import assumed_blocks, captured_graphs, limits_of, replay
+from kvsweep.calibrate.runs import MeasuredRun, read_run
+from kvsweep.catalog import load
+from kvsweep.cluster.vllm import columns as c
+from kvsweep.cluster.vllm.profile import StepProfile, step_profile_text, step_times
+from kvsweep.cluster.vllm.serve import Served, run, run_workers
+from kvsweep.cluster.vllm.state import Arrival
+from kvsweep.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> StepProfile:
+    return profile(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture(scope="module")
+def served(given: StepProfile) -> tuple[list[Arrival], Served]:
+    return serve(given)
+
+
+@pytest.fixture(scope="module")
+def measured(served: tuple[list[Arrival], Served], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_run(tmp_path_factory.mktemp("run") / "vllm", *served)
+
+
+def test_a_run_of_the_simulator_itself_is_predicted_exactly(
+    given: StepProfile, served: tuple[list[Arrival], Served], measured: tuple[Path, Path]
+) -> None:
+    folder, workload = measured
+    found = replay(read_run(folder, workload), given)
+    assert (found.limits, found.graphs) == (LIMITS, tuple(GRAPHS))
+    errors = measures(found)
+    # Seconds on two clocks carry some nanoseconds of rounding.
+    assert errors["e2e_mape"] < 1e-5 and errors["ttft_mae_seconds"] < 1e-5 and errors["tpot_mape"] < 1e-4
+    assert errors["preemptions"] == served[1].request[:, c.PREEMPTIONS].sum()
+    assert errors["hit_ratio"] > 0.05
+    assert {"decode_step_seconds", "running", "waiting", "kv_usage", "furthest"} <= set(errors["components"])
+    assert errors["aggregate"]["e2e"]["p90"]["error"] == pytest.approx(0.0, abs=1e-4)
+
+
+def test_a_profile_of_two_ranks_replays(measured: tuple[Path, Path], given: StepProfile, tmp_path: Path) -> None:
+    """The made-up ranks of TP 2 run as one does; 1 ms for each of 64 all-reduces makes every step 64 ms longer."""
+    folder = write_profile(tmp_path, tp=(2,), skew=True)
+    curve = (np.array([1.0, 1e9]), np.array([1e-3, 1e-3]))
+    model = load().part("models", "llama-3.1-8b", "model")
+    two = compose(read_kernels(folder, 2), model, Parallel(allreduce=curve))
+    run = read_run(*measured)
+    slow, fast = replay(run, two, n_blocks=200), replay(run, given, n_blocks=200)
+    first = [each.served.steps[0] for each in (slow, fast)]
+    assert (first[0][c.END] - first[1][c.END]) * 1e-12 == pytest.approx(64e-3, rel=0.02)
+    assert slow.finish.max() > fast.finish.max()
+
+
+def test_tokens_a_second_late_are_an_error_of_a_second(
+    given: StepProfile, served: tuple[list[Arrival], Served], tmp_path: Path
+) -> None:
+    folder, workload = write_run(tmp_path / "late", *served, shift=1.0)
+    errors = measures(replay(read_run(folder, workload), given))
+    assert errors["ttft_mae_seconds"] == pytest.approx(1.0, abs=1e-4)
+    assert errors["tpot_mape"] < 1e-4
+
+
+def test_every_format_holds_the_same_run(measured: tuple[Path, Path], tmp_path: Path) -> None:
+    run = read_run(*measured)
+    decode = run.finish - run.first_token
+    lists = {
+        "input_lens": run.prompt_tokens.tolist(), "output_lens": run.output_tokens.tolist(),
+        "ttfts": (run.first_token - run.arrival).tolist(), "itls": [[x / 2, x / 2] for x in decode.tolist()],
+        "start_times": (run.arrival + 7.5).tolist(),
+    }  # fmt: skip
+    (tmp_path / "bench.json").write_text(json.dumps(lists))
+    lines = []
+    for i in reversed(range(len(run))):
+        values = {
+            "time_to_first_token": (lists["ttfts"][i] * 1e3, "ms"),
+            "request_latency": (float(run.finish[i] - run.arrival[i]) * 1e3, "ms"),
+            "input_sequence_length": (lists["input_lens"][i], "tokens"),
+            "output_sequence_length": (lists["output_lens"][i], "tokens"),
+        }
+        metrics = {name: {"value": value, "unit": unit} for name, (value, unit) in values.items()}
+        lines.append({"metadata": {"request_start_ns": 1e18 + run.arrival[i] * 1e9}, "metrics": metrics})
+    lines.append({"error": "timeout"})
+    (tmp_path / "profile_export.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rows = [
+        f"{run.arrival[i]},{run.prompt_tokens[i]},{run.output_tokens[i]},{lists['ttfts'][i]},"
+        f"{run.finish[i] - run.arrival[i]},{i}"
+        for i in range(len(run))
+    ]
+    (tmp_path / "run.csv").write_text("\n".join(["arrival,prompt_tokens,output_tokens,ttft,e2e,hit_tokens", *rows]))
+    for name in ("bench.json", "profile_export.jsonl", "run.csv"):
+        other = read_run(tmp_path / name)
+        for field in ("arrival", "prompt_tokens", "output_tokens", "first_token", "finish"):
+            np.testing.assert_allclose(getattr(other, field), getattr(run, field), atol=2e-6, err_msg=f"{name} {field}")
+    hits = read_run(tmp_path / "run.csv").hit_tokens
+    assert hits is not None and hits.tolist() == list(range(len(run)))
+
+
+def test_broken_runs_say_where(measured: tuple[Path, Path], tmp_path: Path) -> None:
+    def refused(path: Path, message: str, workload: Path | None = None) -> None:
+        with pytest.raises(InputError, match=message):
+            read_run(path, workload)
+
+    refused(tmp_path, "no meta.json")
+    refused(tmp_path / "x.pkl", "not a run kvsweep reads")
+    (tmp_path / "a.json").write_text('{"input_lens": [1]}')
+    refused(tmp_path / "a.json", "output_lens: missing")
+    (tmp_path / "a.jsonl").write_text('{"metadata": {}, "metrics": {}}')
+    refused(tmp_path / "a.jsonl", "request_start_ns: None; allowed: a number")
+    (tmp_path / "a.csv").write_text("arrival,prompt_tokens,output_tokens,ttft,e2e\n0,0,1,1,1\n")
+    refused(tmp_path / "a.csv", "without prompt or answer")
+    (tmp_path / "w.jsonl").write_text('{"input_tok_ids": [1]}')
+    refused(measured[0], "w.jsonl:1: input_tok_ids: not", tmp_path / "w.jsonl")
+
+
+def test_limits_that_a_run_does_not_state(given: StepProfile) -> None:
+    known = replace(given, memory_bytes=24e9, weights_bytes=16e9, kv_bytes_per_token=131072.0)
+    limits, notes = limits_of({}, known)
+    assert limits.n_blocks == (0.9 * 24e9 - 16e9) // (16 * 131072)
+    assert any("assumed" in note for note in notes)
+    with pytest.raises(InputError, match="memory_bytes: not known"):
+        assumed_blocks(given, 16)
+    with pytest.raises(InputError, match="leave no room"):
+        assumed_blocks(replace(known, memory_bytes=10e9), 16)
+    assert captured_graphs({}, 128)[-1] == 256 and captured_graphs({}, 256)[-1] == 512
+    assert captured_graphs({}, 4) == (1, 2, 4, 8)
+
+
+def test_reuse_is_counted_by_tokens() -> None:
+    found = reuse(np.array([10, 0, 30]), np.array([10, 5, 20]), np.array([100, 50, 50]))
+    assert found["hit_ratio_error"] == pytest.approx(-5 / 200)
+    assert found["exact_match_ratio"] == pytest.approx(1 / 3)
+    assert found["token_volume_error"] == pytest.approx(-5 / 40)
+    assert found["attribution_match_ratio"] == pytest.approx(2 / 3)
+
+
+def test_windows_count_requests_and_tokens() -> None:
+    run = MeasuredRun(
+        "x", np.array([0.0, 4.0]), np.array([1, 1]), np.array([11, 1]), np.array([1.0, 6.0]), np.array([11.0, 6.0])
+    )
+    found = windows(run, run.first_token, run.finish)
+    assert found["outstanding"].tolist() == [2, 1, 0] and found["completed_requests"].tolist() == [0, 1, 1]
+    assert found["delivered_tokens"].sum() == pytest.approx(12.0)
+
+
+def test_a_profile_of_one_worker_serves_many(given: StepProfile, served: tuple[list[Arrival], Served]) -> None:
+    """Calibration is reused: each of three workers runs as it would alone, with other capacities, too."""
+    requests = served[0]
+    times, limits = step_times(given, GRAPHS), replace(LIMITS, n_blocks=200)
+    for place, found in enumerate(run_workers(requests, limits, times, 3)):
+        np.testing.assert_array_equal(found.request, run(requests[place::3], limits, times).request)
+    burst = [replace(each, arrival=0.0) for each in requests]
+    last = [
+        max(each.request[:, c.FINISH].max() for each in run_workers(burst, capacity, times, count))
+        for capacity, count in ((LIMITS, 1), (limits, 3))
+    ]
+    assert last[1] < last[0]
+
+
+def test_the_command(given: StepProfile, measured: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, workload = measured
+    path = tmp_path / "profile.yaml"
+    path.write_text(step_profile_text(given))
+    options = ("--profile", str(path), "--workload", str(workload))
+    printed = kvsweep("validate", str(folder), *options)
+    assert printed.exit_code == 0 and "furthest off: " in printed.stdout
+    (tmp_path / "figures").mkdir()
+    done = kvsweep(
+        "validate", str(folder), *options, "--format", "json", "-o", str(tmp_path / "pairs.csv"),
+        "--figures", str(tmp_path / "figures"),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    errors = json.loads(done.stdout)
+    assert {"run", "requests", "e2e_mape", "ttft_mae_seconds", "tpot_mape", "aggregate", "extrapolated_ratio"} <= set(
+        errors
+    )
+    assert errors["e2e_mape"] < 0.01  # five digits of the profile's file
+    assert len((tmp_path / "pairs.csv").read_text().splitlines()) == errors["requests"] + 1
+    assert len(list((tmp_path / "figures").glob("*.svg"))) == 3
+
+
+def test_the_command_refuses(measured: tuple[Path, Path], tmp_path: Path) -> None:
+    refused = kvsweep("validate", str(measured[0]), "--profile", "rtx4090-llama")
+    assert refused.exit_code == 2 and "did you mean 'rtx4090-llama-3.1-8b'" in refused.output
+    refused = kvsweep("validate", str(measured[0]), "--profile", str(tmp_path / "none.yaml"))
+    assert refused.exit_code == 2 and "none.yaml: No such file" in refused.output
+
+
+DATA = Path(os.environ.get("KVSWEEP_DATA", "/nonexistent")) / "llmservingsim"
+
+
+@pytest.mark.skipif(not DATA.is_dir() and not os.environ.get("CI"), reason="KVSWEEP_DATA names no llmservingsim/")
+@pytest.mark.parametrize("gpu", ["RTX4090", "RTXPRO6000"])
+def test_the_measured_runs(gpu: str) -> None:
+    """The frozen profiles predict the two runs as `make validate` prints it; nothing to do without the data."""
+    if not DATA.is_dir():
+        return
+    from kvsweep.calibrate.check import find_profile
+    from kvsweep.cluster.vllm.profile import read_step_profile
+
+    frozen = read_step_profile(find_profile(f"{gpu.lower()}-llama-3.1-8b"))
+    workload = DATA / "workloads" / "sharegpt-llama-3.1-8b-300-sps10.jsonl"
+    errors = measures(replay(read_run(DATA / gpu / "Llama-3.1-8B" / "vllm", workload), frozen))
+    assert errors["e2e_mape"] < 0.03 and errors["tpot_mape"] < 0.03
