@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kvsweep.cli.cluster_sweep import sweep
 from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.errors import InputError, shown
@@ -21,7 +22,8 @@ _PATH = click.Path(path_type=Path)
 def cluster() -> None:
     """Simulate prefill-decode clusters with hierarchical KV caches, request by request.
 
-    `init` writes a cluster file and a profile, `run` plays a trace on them, `summary` tells what became of it.
+    `init` writes a cluster file and a profile, `run` plays a trace on them, `summary` tells what became of it, `sweep`
+    does so over the product of any axes.
     """
 
 
@@ -185,3 +187,6 @@ def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
 
 def _quantile(name: str) -> Column:
     return Column(name, lambda row: row[1][name])
+
+
+cluster.add_command(sweep)
