@@ -22,11 +22,11 @@ import kvsweep
 from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.cluster.config import parse_config
 from kvsweep.errors import InputError, ResultError
+from kvsweep.results.studies import over_seeds, table
 from kvsweep.studies.axes import set_field
 from kvsweep.studies.cells import cells
 from kvsweep.studies.metrics import SHAPES, measure
 from kvsweep.studies.study import parse_study, study_mapping
-from kvsweep.studies.summary import over_seeds, table
 from kvsweep.trace.convert import scale_time
 from kvsweep.trace.generate import generate
 

@@ -92,7 +92,7 @@ def _tell(ds: xr.Dataset, output: Path | None, form: str | None, note: Any) -> N
 
 def print_cells(ds: xr.Dataset, form: str) -> None:
     """Print the main figures of every cell, averaged over seeds with their 95 % interval."""
-    from kvsweep.studies.summary import table
+    from kvsweep.results.studies import table
 
     rows = table(ds)
     if form == "json":
