@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kvsweep.cli.figures_study import curve, study_map, winner
+from kvsweep.cli.figures_study import curve, pareto, study_map, winner
 from kvsweep.cli.options import say
 from kvsweep.errors import InputError, shown
 
@@ -213,5 +213,5 @@ def _choices(select: tuple[str, ...]) -> dict[str, str]:
     return chosen
 
 
-for _command in (study_map, winner, curve):
+for _command in (study_map, winner, curve, pareto):
     figures.add_command(_command)

@@ -84,6 +84,22 @@ def curve(x: str, lines: str | None, **given: Any) -> None:
     _draw(make, **given)
 
 
+@click.command("pareto")
+@click.argument("input_file", metavar="INPUT", type=_PATH)
+@click.option("-o", "--output", required=True, type=_PATH, metavar="FILE",
+              help="File to write; its suffix chooses .pdf, .svg or .png.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+def pareto(input_file: Path, output: Path, force: bool) -> None:
+    """Draw throughput per GPU against speed for a user. INPUT is a cluster study; its Pareto front is marked."""
+
+    def make(ds: xr.Dataset, value: tuple[str, str | None], select: dict[str, str]) -> Figure:
+        from kvsweep.report.plots.pictures import pareto_figure
+
+        return pareto_figure(ds)
+
+    _draw(make, input_file, "ttft", None, (), output, force)
+
+
 def _draw(
     make: Callable[[xr.Dataset, tuple[str, str | None], dict[str, str]], Figure], input_file: Path, value: str,
     of: str | None, select: tuple[str, ...], output: Path, force: bool,

@@ -12,6 +12,7 @@ import click
 
 from kvsweep.cli.options import say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.cli.study_pictures import capacity, cliff, sources, tiers
 from kvsweep.errors import InputError, ResultError
 
 if TYPE_CHECKING:
@@ -25,12 +26,17 @@ _FIGURES = (".pdf", ".svg", ".png")
 
 @click.group("study", context_settings={"help_option_names": ["-h", "--help"]})
 def study() -> None:
-    """Run the studies of the paper: session affinity, idle TTL, and its replay matrix.
+    """Run studies that are shipped: those of the paper, and the pictures people expect of a KV hierarchy.
 
-    Its traces and measurements are not public. Coding sessions are generated to fit the models' context; where
-    KVSWEEP_DATA names a folder with recorded ones (weka/*.jsonl.gz), the studies run on those, too. Service models are
-    assumed rooflines unless profiles are given. What the paper found stands beside what these workloads give.
+    Of the paper: session affinity, idle TTL, and its replay matrix. Its traces and measurements are not public. Coding
+    sessions are generated to fit the models' context; where KVSWEEP_DATA names a folder with recorded ones
+    (weka/*.jsonl.gz), affinity and ttl run on those, too. Service models are assumed rooflines unless profiles are
+    given. What the paper found stands beside what these workloads give.
     """
+
+
+for _picture in (sources, cliff, capacity, tiers):
+    study.add_command(_picture)
 
 
 def _options(command: F) -> F:

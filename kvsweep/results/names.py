@@ -190,6 +190,8 @@ NAMES: Mapping[str, Name] = {
     "session_e2e_change": Name("1", "relative change of the session's mean E2E latency"),
     "occupancy_change": Name("1", "relative change of the occupancy"),
     "ttft_change": Name("1", "relative change of the mean time to first token"),
+    "source": Name(TEXT, "where the KV of a prompt comes from"),
+    "working_set": Name("1", "KV tokens of all documents that are asked about"),
     "case": Name(TEXT, "model, topology, workload and rate of a replay"),
     "host_hit_ratio": Name("1", "share of the reused tokens that the host gave"),
     "retrieving_ratio": Name("1", "share of the requests that retrieved from the host"),
