@@ -12,7 +12,7 @@ import click
 
 from kvsweep.cli.options import say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
-from kvsweep.cli.study_pictures import capacity, cliff, sources, tiers
+from kvsweep.cli.study_pictures import analytic, capacity, cliff, sources, tiers
 from kvsweep.errors import InputError, ResultError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def study() -> None:
     """
 
 
-for _picture in (sources, cliff, capacity, tiers):
+for _picture in (sources, cliff, capacity, tiers, analytic):
     study.add_command(_picture)
 
 

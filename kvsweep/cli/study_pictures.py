@@ -204,3 +204,54 @@ def _end(
         click.echo(to_csv(rows))
     else:
         print_table(rows, [Column(name.replace("_", " "), lambda row, name=name: row[name]) for name in rows[0]])  # type: ignore[misc]
+
+
+@click.command("analytic")
+@click.option("--trace", type=_PATH, metavar="FILE", show_default="generated questions", help="Trace to play.")
+@click.option("--config", type=_PATH, metavar="FILE", show_default="1P-1D of the paper",
+              help="Cluster file, with slo.ttft_seconds.")  # fmt: skip
+@click.option("--profile", type=_PATH, metavar="FILE", show_default="an assumed roofline",
+              help="Profile of service models.")  # fmt: skip
+@click.option("--ttft", type=float, default=2.0, show_default=True, metavar="SECONDS",
+              help="Target the policies decide by, where the cluster file has none.")  # fmt: skip
+@click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", help="Policies of your own.")
+@click.option("-o", "--output", type=_PATH, metavar="FILE.html", help="Write the page.")
+@click.option("--data", type=_PATH, metavar="FILE.nc", help="Write the Dataset, too.")
+@click.option("--force", is_flag=True, help="Overwrite the files.")
+@click.option("--format", "output_format", type=click.Choice(("table", "json", "csv")), default="table",
+              show_default=True, help="Form of what is printed.")  # fmt: skip
+@click.option("--quiet", "-q", is_flag=True, help="Print no notes on stderr.")
+def analytic(ttft: float, policy_files: tuple[Path, ...], **given: Any) -> None:
+    """Compare what the analytic model expects of each restore-or-recompute policy with what the cluster makes of it."""
+    from dataclasses import replace
+
+    from kvsweep.cli.options import check_page
+    from kvsweep.studies.analytic import beside
+    from kvsweep.studies.traces import read_spec
+
+    page = given.pop("output")
+    if page is not None:
+        check_page("--output", page, given["force"])
+    if not 1e-6 <= ttft <= 1e6:
+        raise InputError(f"--ttft: {ttft:g}; allowed: 1e-06 to 1e+06 s")
+    given |= {"output": None, "fidelity": "paper"}
+    profile = _begin(given)
+    config = _config(given, profile)
+    if config.slo.ttft_seconds is None:
+        config = replace(config, slo=replace(config.slo, ttft_seconds=ttft))
+    spec = read_spec(_trace(given), "--trace")
+    ds = beside(spec.make(Path(), 0), config, profile, policy_files)
+    if page is not None:
+        from kvsweep.report.analytic_page import write_analytic
+
+        write_analytic(ds, page)
+        if not given["quiet"]:
+            say(f"wrote {page}")
+    mean = ds.mean("request")
+    names = ("predicted_reassigned", "simulated_reassigned", "predicted_time", "predicted_serial_time",
+             "simulated_time", "simulated_wait", "ttft", "mean_ttft")  # fmt: skip
+    rows = [
+        {"policy": str(policy), **{name: float(mean[name].sel(policy=policy)) for name in names}}
+        for policy in ds["policy"].values
+    ]
+    _end(ds, None, rows, given)
