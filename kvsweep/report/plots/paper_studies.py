@@ -70,6 +70,8 @@ def retention_figure(ds: xr.Dataset) -> Figure:
         ax.set_xlabel("Change of the KV held in L1 and L2 over time [%]")
     highest = 100 * float(ds["ttft_change"].max())
     axes[0].set_yscale("symlog", linthresh=1.0)
+    for ax in axes:
+        ax.set_xlim(-112, 12)
     axes[0].set_ylim(-0.9, max(10.0, 2.0 * highest))
     axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:g}"))
     axes[0].set_ylabel("Change of the mean TTFT [%]")
