@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT := out
 
-.PHONY: demo test bench check figures clean
+.PHONY: demo test bench validate check figures clean
 
 demo: $(VENV)/.installed
 	@mkdir -p $(OUT)
@@ -19,6 +19,10 @@ bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[test,bench]'
 	$(BIN)/python -m benchmarks.run $(AREAS)
 	$(BIN)/python -m benchmarks.readme
+
+# Against published figures; KVSWEEP_DATA names the folder of the data, without which areas are skipped.
+validate: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.validate $(AREAS)
 
 figures: $(VENV)/.installed
 	$(BIN)/python figures/make_gallery.py

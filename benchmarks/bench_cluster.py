@@ -1,19 +1,32 @@
 """Speed of the cluster simulator on the Mooncake conversation trace, 8 prefill and 8 decode workers, page 64.
 
 Without that trace (KVSWEEP_DATA names the folder of `mooncake/`) a generated one of the same rate stands in. The
-baseline is the same source, uncompiled; compiling and parsing are timed apart.
+baselines are the same source, uncompiled, and the slow twin of the tests, the rules written with objects; compiling
+and parsing are timed apart.
 """
 
 from __future__ import annotations
 
-import os
+import importlib
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from benchmarks.figures import Figure
+import numpy as np
+import yaml
+
+from benchmarks.data import conversation
+from benchmarks.figures import Figure, alternating_seconds
 from kvsweep.catalog import load
-from kvsweep.cluster.config import ClusterConfig, parse_config
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster.presets import profile_file
+from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.roofline import roofline
 from kvsweep.cluster.setup import initial_state
 from kvsweep.cluster.simulation import compiled_run, plain_run
@@ -22,17 +35,14 @@ from kvsweep.policies import load_policies
 from kvsweep.policies.registry import Policy
 from kvsweep.trace import Trace, read_trace
 from kvsweep.trace.generate import generate
-
-CONVERSATION = Path("mooncake") / "conversation_trace.jsonl"
+from kvsweep.trace.write import lines
 
 
 def workload(tiny: bool) -> tuple[str, Trace]:
     """Return the name of the trace and the trace."""
-    data = os.environ.get("KVSWEEP_DATA")
-    if not tiny and data:
-        found = next(Path(data).rglob("conversation_trace.jsonl*"), None)
-        if found:
-            return "conversation trace", read_trace(found)
+    found = None if tiny else conversation()
+    if found:
+        return "conversation trace", read_trace(found)
     sessions = 20 if tiny else 2400
     return "generated trace", generate("qa", sessions, 1, request_rate=3.4, input_tokens=12_000.0, output_tokens=340.0)
 
@@ -49,10 +59,15 @@ def cluster(page_size: int) -> ClusterConfig:
     )  # fmt: skip
 
 
+def service() -> Profile:
+    """Return the profile of all runs."""
+    return roofline(load(), "qwen3-8b", "h100-sxm", 2)
+
+
 def begin(trace: Trace, page_size: int) -> tuple[State, Policy]:
     """Return the state before the first arrival."""
     policy = load_policies()["default_policy"]
-    return initial_state(trace, cluster(page_size), roofline(load(), "qwen3-8b", "h100-sxm", 2), policy), policy
+    return initial_state(trace, cluster(page_size), service(), policy), policy
 
 
 def best(trace: Trace, page_size: int, repeats: int) -> float:
@@ -89,7 +104,91 @@ def measure(tiny: bool) -> list[Figure]:
     speed = trace.duration / max(seconds, 1e-9)
     return [
         figure,
+        pages,
+        beside_the_twin(name, trace, tiny),
+        many_copies(name, trace, seconds, tiny),
+        whole_command(name, trace, tiny),
         Figure(f"{name}: simulated time over CPU time", speed, "1"),
         Figure(f"{name}: first run, compiling where nothing is cached", first, "s"),
-        pages,
     ]
+
+
+def beside_the_twin(name: str, trace: Trace, tiny: bool) -> Figure:
+    """Return requests per CPU second beside the slow twin, on the first requests, whose times must be equal."""
+    few = trace.select(slice(0, min(len(trace), 10 if tiny else 150)))
+    twin = _slow_twin()
+    start = time.process_time()
+    slow = twin.run(few, cluster(64), service())
+    slow_rate = len(few) / (time.process_time() - start)
+    finishes = compiled_run(*begin(few, 64)).request[:, col.FINISHED]
+    if finishes.tolist() != [request["finish"] for request in slow["requests"]]:
+        raise AssertionError("the simulator and its slow twin differ")
+    rate = len(few) / max(best(few, 64, 1 if tiny else 20), 1e-9)
+    figure = Figure(f"{name}: first {len(few)} requests", rate, "1/s", "slow twin", slow_rate, rate / slow_rate)
+    return figure if tiny else replace(figure, bar=">= 100", passed=rate / slow_rate >= 100)
+
+
+def _slow_twin() -> Any:
+    folder = str(Path(__file__).parents[1] / "tests")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module("naive_cluster")
+
+
+def copies(trace: Trace, count: int) -> Trace:
+    """Return `count` copies of the trace one after the other, which share no blocks."""
+    place = np.repeat(np.arange(count), len(trace))
+    n_blocks, period = int(trace.blocks.max(initial=-1)) + 1, trace.duration + 1.0
+    return replace(
+        trace,
+        arrival=np.tile(trace.arrival, count) + place * period,
+        input_tokens=np.tile(trace.input_tokens, count),
+        output_tokens=np.tile(trace.output_tokens, count),
+        session=np.full(len(place), -1),
+        turn=np.zeros(len(place), dtype=np.int64),
+        group=np.full(len(place), -1),
+        think=np.full(len(place), np.nan),
+        offsets=np.append(0, np.cumsum(np.tile(trace.n_blocks, count))),
+        blocks=(np.tile(trace.blocks, count) + np.repeat(np.arange(count), len(trace.blocks)) * n_blocks).astype("i4"),
+    )
+
+
+def many_copies(name: str, trace: Trace, alone: float, tiny: bool) -> Figure:
+    """Return the CPU time of a request in a trace 40 times as long, beside that of a request in the trace alone."""
+    count = 2 if tiny else 40
+    long = copies(trace, count)
+    each, once = best(long, 64, 1 if tiny else 3) / len(long) * 1e6, alone / len(trace) * 1e6
+    figure = Figure(f"{name}: a request of {count} copies in turn", each, "us", "of one", once, each / max(once, 1e-9))
+    return figure if tiny else replace(figure, bar="<= 1.5", passed=each <= 1.5 * once)
+
+
+# All that `kvsweep cluster run` must do before it can simulate, where no trace is kept from the run before.
+READER = """
+import sys
+import kvsweep.cli, kvsweep.cluster.events, kvsweep.cluster.simulation, netCDF4, xarray
+from pathlib import Path
+from kvsweep.trace import read_trace
+print(len(read_trace(Path(sys.argv[1]), cache=False)))
+"""
+
+
+def whole_command(name: str, trace: Trace, tiny: bool) -> Figure:
+    """Return the time of a warm ``kvsweep cluster run`` beside a process that imports the same and parses the trace."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, config, profile = (Path(folder) / file for file in ("trace.jsonl", "cluster.yaml", "profile.yaml"))
+        found = None if tiny else conversation()
+        if found is None:
+            path.write_text("".join(f"{line}\n" for line in lines(trace, "kvsweep")))
+        config.write_text(yaml.safe_dump(config_mapping(cluster(64))))
+        profile.write_text(profile_file(service()))
+        run = [sys.executable, "-m", "kvsweep", "cluster", "run", str(found or path), "--config", str(config),
+               "--profile", str(profile), "-o", f"{folder}/run.nc", "--force", "--quiet"]  # fmt: skip
+        read = [sys.executable, "-c", READER, str(found or path)]
+        _runner(run)()  # what it keeps for the next time
+        warm, parse = alternating_seconds([_runner(run), _runner(read)], 1 if tiny else 7)
+    figure = Figure(f"{name}: kvsweep cluster run, warm", warm, "s", "imports and parsing", parse, warm / parse)
+    return figure if tiny else replace(figure, bar="<= 1.5", passed=warm <= 1.5 * parse)
+
+
+def _runner(command: list[str]) -> Callable[[], Any]:
+    return lambda: subprocess.run(command, check=True, capture_output=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.bench_cluster import CONVERSATION
+from benchmarks.data import conversation
 from benchmarks.figures import Figure
 from kvsweep.catalog import load
 from kvsweep.cluster.presets import cluster_file
@@ -38,8 +38,7 @@ BATCH = 864
 
 def study(tiny: bool) -> dict[str, Any]:
     """Return gateway x eviction x topology x host memory x TTL: 1008 cells, 8 of them when tiny."""
-    data = os.environ.get("KVSWEEP_DATA")
-    found = None if tiny or not data else next(Path(data).rglob(CONVERSATION.name), None)
+    found = None if tiny else conversation()
     generated = {
         "generate": "qa", "sessions": 10 if tiny else 2400, "request_rate": 3.4, "input_tokens": 12_000,
         "output_tokens": 340,

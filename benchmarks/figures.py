@@ -65,7 +65,12 @@ def host() -> dict[str, str]:
 def print_figures(area: str, figures: Iterable[Figure]) -> None:
     """Print one area as an aligned table."""
     print(f"\n{area}")
-    for line in _aligned([HEADER, *(cells(figure) for figure in figures)]):
+    print_rows([HEADER, *(cells(figure) for figure in figures)])
+
+
+def print_rows(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print `rows` as an aligned table, indented."""
+    for line in _aligned(rows):
         print("  " + line)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 CASES = Path(__file__).parent / "cases"
+FIDELITIES = ("paper",)
+"""Fidelities of the cluster simulator that its oracles are asked of."""
 
 # Set before any test module imports kvsweep; subprocesses inherit it.
 for name in [name for name in os.environ if name.startswith("KVSWEEP_") and name != "KVSWEEP_DATA"]:
@@ -23,6 +25,12 @@ def reference_cases(kind: str) -> list[dict[str, Any]]:
     """Return the handed reference cases of one kind."""
     cases: list[dict[str, Any]] = json.loads((CASES / "analytic.json").read_text())["cases"]
     return [case for case in cases if case["kind"] == kind]
+
+
+@pytest.fixture(params=FIDELITIES)
+def fidelity(request: pytest.FixtureRequest) -> str:
+    """Return each fidelity of the cluster simulator in turn."""
+    return str(request.param)
 
 
 @pytest.hookimpl(wrapper=True)

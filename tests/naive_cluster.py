@@ -195,6 +195,7 @@ class PrefillWorker:
             step.append((request, taken))
         if step:
             self.stepping = True
+            self.sim.note("prefill", self, [position for _, taken in step for position in taken])
             duration = self.sim.prefill_time([position for _, taken in step for position in taken])
             self.busy_time += duration
             self.sim.after(duration, (PREFILL, self.number), lambda: self.end_step(step))
@@ -245,10 +246,14 @@ class PrefillWorker:
     # -- copies between the tiers (§5, §6)
 
     def copy(self) -> None:
-        self.h2d.dispatch(lambda request: request.at.update(h2d_start=self.sim.now), self.end_retrieval)
+        def began(request: Request) -> None:
+            request.at["h2d_start"] = self.sim.now
+            self.sim.note("h2d", self, request.retrieved)
+
+        self.h2d.dispatch(began, self.end_retrieval)
 
     def copy_back(self) -> None:
-        self.d2h.dispatch(lambda _: None, self.end_write_back)
+        self.d2h.dispatch(lambda copy: self.sim.note("d2h", self, len(copy[1])), self.end_write_back)
 
     def end_retrieval(self, request: Request) -> None:
         request.at["ready"] = self.sim.now
@@ -299,6 +304,7 @@ class PrefillWorker:
         if not self.sending and self.source:
             self.sending = True
             chunk = self.source.popleft()
+            self.sim.note("handoff", self, chunk)
             chunk.request.at_decode.begin_chunk(chunk)
 
     def end_handoff(self, request: Request) -> None:
@@ -335,6 +341,8 @@ class Cluster:
         self.draws = rng.integers(0, 2**31, (len(trace), 4)).tolist()
         self.tiers = [tier for worker in self.prefill for tier in (worker.device, worker.host)]
         self.history: list[tuple[int, list[int]]] = []  # pages held in each pool from a time on
+        self.operations: list[tuple[str, Any, Any]] = []  # what began: kind, worker, sizes
+        self.deliveries: list[int] = []  # when each token was delivered
 
     def pages(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
@@ -350,6 +358,9 @@ class Cluster:
 
     def after(self, duration: int, place: tuple[int, int], action: Callable[[], None]) -> None:
         heapq.heappush(self.events, (self.now + duration, *place, next(self.serial), action))
+
+    def note(self, kind: str, worker: Any, sizes: Any) -> None:
+        self.operations.append((kind, worker, sizes))
 
     def run(self) -> None:
         for request in self.requests:
@@ -418,10 +429,16 @@ class Cluster:
 TIMES = ("prefill_start", "prefill_end", "handoff_end", "first_token", "finish")
 
 
-def run(trace: Trace, config: ClusterConfig, profile: Profile, policy_files: Sequence[Path] = ()) -> dict[str, Any]:
-    """Return `requests` (one mapping each, times in integer [ps]), and figures of the workers."""
+def finished(trace: Trace, config: ClusterConfig, profile: Profile, policy_files: Sequence[Path] = ()) -> Cluster:
+    """Return the cluster after its last event."""
     sim = Cluster(trace, config, profile, policy_files)
     sim.run()
+    return sim
+
+
+def run(trace: Trace, config: ClusterConfig, profile: Profile, policy_files: Sequence[Path] = ()) -> dict[str, Any]:
+    """Return `requests` (one mapping each, times in integer [ps]), and figures of the workers."""
+    sim = finished(trace, config, profile, policy_files)
     return {"requests": [_reported(request, sim) for request in sim.requests], **_workers(sim)}
 
 

@@ -110,6 +110,7 @@ class DecodeWorker:
                 self.holds[request] = self.sim.pages(request.prompt + request.delivered + 1)
             n, stored = len(self.batch), sum(request.prompt + request.delivered for request in self.batch)
             self.stepping = True
+            self.sim.note("decode", self, (n, stored))
             duration = picoseconds(self.base[n] + self.context[n] * stored)
             self.busy_time += duration
             self.sim.after(duration, (DECODE, self.number), self.end_step)
@@ -118,6 +119,7 @@ class DecodeWorker:
         self.stepping = False
         for request in list(self.batch):
             request.delivered += 1
+            self.sim.deliveries.append(self.sim.now)
             request.at.setdefault("first_token", self.sim.now)
             if request.delivered == request.output:
                 request.at["finish"] = self.sim.now

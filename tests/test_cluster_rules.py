@@ -65,12 +65,6 @@ def test_chunks_can_be_matched_as_soon_as_they_are_computed() -> None:
     assert values(ds, "prefill_end") == [(8192 + 2 * 1808) * TOKEN] * 2
 
 
-def test_a_warm_run_of_three_chunks_computes_at_most_a_page() -> None:
-    ds = run([(0.0, 10_000, 1, pages(0, 156)), (60.0, 10_000, 1, pages(0, 156))])
-    assert ds["uncached_tokens"].values[1] == 10_000 - 9984
-    assert ds["ttft"].values[1] < ds["ttft"].values[0]
-
-
 def test_the_whole_prompt_is_handed_off_cached_or_not() -> None:
     ds = run([(0.0, 128, 1, pages(0, 2)), (10.0, 128, 1, pages(0, 2))])
     assert ds["bytes_in"].sel(worker="decode0", tier="l1") == 2 * 2 * 64_000
@@ -127,15 +121,6 @@ def test_sharing_is_timed_anew_at_every_start_and_end() -> None:
     assert ds["handoff_end"].values == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_full_decode_worker_queues_and_drops_nothing() -> None:
-    config = cluster(decode={"device_tokens": 256})
-    ds = run([(0.0, 128, 64, ()) for _ in range(5)], config)
-    assert not ds["rejected"].values.any() and np.isfinite(ds["finish"].values).all()
-    waits = ds["queue_delay"].sel(cause="decode_capacity").values
-    assert waits[0] == 0.0 and (np.diff(waits) > 0.06).all()
-    assert ds["occupancy"].sel(worker="decode0", tier="l1").values.max() <= 256
-
-
 def test_what_the_device_dropped_is_retrieved_from_the_host_before_computing() -> None:
     config = cluster(prefill={"device_tokens": 640})
     ids = pages(0, 8)
@@ -147,15 +132,6 @@ def test_what_the_device_dropped_is_retrieved_from_the_host_before_computing() -
                   cluster(prefill={"device_tokens": 640, "host_tokens": 0}))  # fmt: skip
     assert without["hit_tokens"].values.sum() == 0
     assert without["bytes_in"].sel(tier="l2").values.sum() == 0
-
-
-def test_the_host_is_asked_though_the_device_is_not_full() -> None:
-    config = cluster(
-        retention={"policy": "idle_ttl", "seconds": 1.0, "check_seconds": 0.5}, prefill={"host_tokens": 512}
-    )
-    ds = run([(0.0, 513, 1, pages(0, 8)), (5.0, 513, 1, pages(0, 8))], config)
-    assert ds["hit_tokens"].values[1].tolist() == [0, 0, 0]
-    assert ds["expirations"].sel(worker="prefill0").values.tolist() == [8, 8, 0]
 
 
 def test_idle_pages_go_at_the_first_check_after_their_time() -> None:
@@ -170,15 +146,6 @@ def test_idle_pages_go_at_the_first_check_after_their_time() -> None:
     ds = run([(0.0, 641, 1, ids), (4.0, 64, 1, ())], config)
     occupancy = (640 * 1.5 + 64 * released) / 4.0
     assert ds["occupancy"].sel(worker="prefill0", tier="l1") == pytest.approx(occupancy)
-
-
-def test_more_hits_mean_less_computed_and_less_latency() -> None:
-    shared = [(0.1 * i, 2049, 4, pages(0, 32)) for i in range(10)]
-    apart = [(0.1 * i, 2049, 4, pages(100 * i, 32)) for i in range(10)]
-    warm, cold = run(shared), run(apart)
-    assert warm["uncached_tokens"].sum() < cold["uncached_tokens"].sum()
-    assert warm["ttft"].mean() < cold["ttft"].mean()
-    assert warm["utilization"].sel(worker="prefill0") < cold["utilization"].sel(worker="prefill0")
 
 
 def test_a_recomputed_front_and_a_recomputed_tail_need_the_same_tokens(tmp_path: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -140,7 +141,27 @@ def parse_profile(values: Mapping[str, Any], where: str) -> Profile:
     fields = read_fields(Profile, values, where)
     fields["decode"] = _decode_model(decode, f"{where}: decode")
     require_fields(Profile, fields, where, {})
-    return Profile(**fields)
+    profile = Profile(**fields)
+    for name, span in _spans(profile).items():
+        if span is not None and span.low > span.high:
+            raise InputError(
+                f"{where}: {name}: low {span.low:g} is above high {span.high:g}; allowed: low at most high"
+            )
+    return profile
+
+
+def _spans(profile: Profile) -> dict[str, Span | None]:
+    """Return the measured ranges by where they stand in the file, in the order of `Coefficients.domain`."""
+    prefill, decode = profile.prefill, profile.decode
+    return {
+        "prefill: tokens": prefill.tokens,
+        "prefill: context_tokens": prefill.context_tokens,
+        "decode: batch_range": decode.batch_range,
+        "decode: context_tokens": decode.context_tokens,
+        "handoff: payload_bytes": profile.handoff.payload_bytes,
+        "h2d: payload_bytes": profile.h2d.payload_bytes,
+        "d2h: payload_bytes": profile.d2h.payload_bytes,
+    }
 
 
 def profile_mapping(profile: Profile) -> dict[str, Any]:
@@ -160,18 +181,14 @@ def coefficients(profile: Profile, page_size: int) -> Coefficients:
     model = profile.prefill
     prefill = [model.fixed_seconds, model.token_seconds, model.token_pair_seconds, model.least_seconds]
     paths = (profile.handoff, profile.h2d, profile.d2h)
-    decode = profile.decode
-    spans = (
-        model.tokens, model.context_tokens, decode.batch_range, decode.context_tokens,
-        *(path.payload_bytes for path in paths),
-    )  # fmt: skip
+    spans = _spans(profile).values()
     return Coefficients(
         prefill=np.array([round(FEMTO * value) for value in prefill], dtype=np.int64),
         paths=np.array(
             [(round(FEMTO * path.setup_seconds), round(ATTO / path.bytes_per_s)) for path in paths], dtype=np.int64
         ),
         page_bytes=round(page_size * profile.kv_bytes_per_token),
-        domain=np.array([(int(s.low), int(s.high)) if s else (1, 0) for s in spans], dtype=np.int64),
+        domain=np.array([(ceil(s.low), floor(s.high)) if s else (1, 0) for s in spans], dtype=np.int64),
     )
 
 

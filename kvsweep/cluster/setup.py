@@ -217,10 +217,20 @@ def _check(trace: Trace, config: ClusterConfig, profile: Profile, n_segments: in
         )
 
 
+def _longest_served(trace: Trace, config: ClusterConfig) -> int:
+    """Return the most tokens of a request that some worker of each role can hold; longer ones are rejected [token]."""
+    page, whole = config.page_size, trace.input_tokens + trace.output_tokens
+    at_prefill, at_decode = (
+        max(group.device_tokens for group in groups) // page for groups in (config.prefill, config.decode)
+    )
+    fits = (-(-trace.input_tokens // page) <= at_prefill) & (-(-whole // page) <= at_decode)
+    return int(whole[fits].max(initial=1))
+
+
 def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy) -> None:
     """Refuse figures with which integers of the core would overflow."""
     times = coefficients(profile, config.page_size)
-    longest = int((trace.input_tokens + trace.output_tokens).max())
+    longest = _longest_served(trace, config)
     payload = (longest // config.page_size + 1) * times.page_bytes
     # A step has no more than a budget; a policy that is asked sees the time of the whole prompt in one.
     tokens = max(longest, config.page_size, *(group.chunk_tokens for group in config.prefill))
