@@ -70,6 +70,21 @@ def test_the_notebook_draws_them(ds: xr.Dataset) -> None:
     assert ds.kvsweep.figure("ttft").dims == ("gateway", "host_tokens", "ttl", "seed")
 
 
+def test_regret_is_against_the_oracle(ds: xr.Dataset) -> None:
+    two = xr.concat([ds, ds.assign(uncached_tokens=0.8 * ds["uncached_tokens"])], "eviction", data_vars="all",
+                    coords="minimal", compat="override").assign_coords(eviction=["lru", "belady"])  # fmt: skip
+    regret = two.assign_attrs(ds.attrs).kvsweep.regret
+    assert np.allclose(regret.sel(eviction="belady", ttl=np.inf), 0.0)
+    assert (
+        np.allclose(regret.sel(eviction="lru", ttl=np.inf), 0.25) and (regret.sel(ttl=1, eviction="lru") >= 0.25).all()
+    )
+    made = curve_figure(two.assign_attrs(ds.attrs), "ttl", ("regret", None), "eviction",
+                        {"host_tokens": 0, "gateway": "round_robin"})  # fmt: skip
+    assert made.axes[0].get_ylabel() == "regret"
+    with pytest.raises(InputError, match="no belady on the axis eviction"):
+        _ = ds.kvsweep.regret
+
+
 def test_what_cannot_be_drawn_is_one_line(ds: xr.Dataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no 'tft'; did you mean 'ttft'"):
         ds.kvsweep.figure("tft")

@@ -75,6 +75,11 @@ class KvsweepAccessor:
         """One figure of a cluster study on its axes; `of` chooses a statistic, tier, SLO or cause."""
         return studies.figure(self._ds, value, of)
 
+    @property
+    def regret(self) -> xr.DataArray:
+        """Prompt tokens of a cluster study computed beyond those of the oracle, relative to it [1]."""
+        return studies.regret(self._ds)
+
     def winner(self, over: str, value: str = "ttft", of: str | None = None) -> xr.DataArray:
         """Index along the axis `over` of a cluster study at which a figure is best, seeds averaged."""
         return studies.winner(self._ds, over, value, of)

@@ -175,6 +175,7 @@ NAMES: Mapping[str, Name] = {
     "worker_hours": Name("h", "time all workers together were there"),
     "simulated_seconds": Name("s", "time from the first arrival to the last token"),
     "extrapolated_ratio": Name("1", "share of the operations outside what the profile measured"),
+    "regret": Name("1", "prompt tokens computed beyond those of the oracle, relative to it"),
     "best": Name("1", "index of the best along an axis, -1 for none"),
     "cell_state": Name("1", "whether the simulation is pending, done or failed"),
     # Studies of the paper

@@ -16,6 +16,8 @@ MORE_IS_BETTER = frozenset(
     {"token_hit_ratio", "hit_tokens", "slo_attainment", "goodput", "tokens_per_second", "output_tokens"}
 )
 """Figures of which the best is the greatest; of all others it is the least."""
+ORACLE = "belady"
+"""Eviction policy that knows the future: regret is against it."""
 DEFAULT_POINT = {"statistic": "mean", "tier": "l1"}
 """Point taken along a figure's own dim when nobody says."""
 MAIN: tuple[tuple[str, str, str | None], ...] = (
@@ -49,7 +51,32 @@ def axes_of(ds: xr.Dataset) -> list[str]:
 
 def figures_of(ds: xr.Dataset) -> list[str]:
     """Return the names of the figures of a study."""
-    return [str(name) for name in ds.data_vars if name not in ("cell_state", "bottleneck")]
+    found = [str(name) for name in ds.data_vars if name not in ("cell_state", "bottleneck")]
+    return [*found, *(["regret"] if has_oracle(ds) else [])]
+
+
+def has_oracle(ds: xr.Dataset) -> bool:
+    """Return whether the oracle is among the eviction policies of a study."""
+    return "eviction" in ds.dims and ORACLE in ds["eviction"].values
+
+
+def regret(ds: xr.Dataset) -> xr.DataArray:
+    """Return prompt tokens computed beyond those of the oracle that keeps everything else alike, relative to it [1].
+
+    Against a time to live, too: where ``ttl`` or ``retention`` is an axis the oracle is the one that lets nothing
+    expire. Raises InputError for a study without the oracle.
+    """
+    require_study(ds)
+    if not has_oracle(ds):
+        raise InputError(f"regret: no {ORACLE} on the axis eviction; allowed: a study that has it beside the others")
+    computed = ds["uncached_tokens"]
+    best = computed.sel(eviction=ORACLE, drop=True)
+    if "ttl" in best.dims and math.isinf(float(ds["ttl"].max())):
+        best = best.sel(ttl=math.inf, drop=True)
+    if "retention" in best.dims and "none" in ds["retention"].values:
+        best = best.sel(retention="none", drop=True)
+    ratio = (computed / best.where(best > 0) - 1.0).transpose(*computed.dims)
+    return ratio.rename("regret").assign_attrs(attributes("regret"))
 
 
 def figure(ds: xr.Dataset, name: str, of: str | None = None, spelled: str = "") -> xr.DataArray:
@@ -61,6 +88,8 @@ def figure(ds: xr.Dataset, name: str, of: str | None = None, spelled: str = "") 
     require_study(ds)
     if name not in figures_of(ds):
         raise unknown_name(f"{spelled}value", name, figures_of(ds))
+    if name == "regret":
+        return regret(ds)
     array = ds[name]
     own = [str(dim) for dim in array.dims if dim not in ds["cell_state"].dims]
     if not own:
