@@ -8,8 +8,13 @@ from typing import Any
 import yaml
 
 from kvsweep.catalog import load
+from kvsweep.catalog.fields import field_types
+from kvsweep.cluster.config import ClusterConfig
 from kvsweep.cluster.presets import cluster_file
 from kvsweep.cluster.roofline import roofline
+
+FIDELITIES = field_types(ClusterConfig)["fidelity"].choices
+"""Every fidelity there is: what holds of studies holds under all of them."""
 
 
 def cluster(n_prefill: int = 2, **changes: Any) -> dict[str, Any]:

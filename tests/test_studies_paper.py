@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from cli_runner import done, refused
+from study_samples import FIDELITIES
 
 import kvsweep
 from kvsweep.cluster.simulation import run
@@ -23,7 +24,6 @@ from kvsweep.studies.traces import MadeTrace, arriving
 
 matplotlib.use("Agg")
 SPEC = MadeTrace("coding", 40, "few", 0, {}, 40_960, 12)
-FIDELITIES = ("paper",)
 
 
 @pytest.fixture(scope="module", params=FIDELITIES)

@@ -19,12 +19,11 @@ from kvsweep.studies.pictures import bounds, capacity_study, next_terabyte, sour
 from kvsweep.trace.generate import generate
 
 matplotlib.use("Agg")
-FIDELITIES = ("paper",)
 PROFILE = study_samples.profile()
 TRACE = {"generate": "qa", "sessions": 30, "turns": 6}
 
 
-@pytest.mark.parametrize("fidelity", FIDELITIES)
+@pytest.mark.parametrize("fidelity", study_samples.FIDELITIES)
 def test_sources_are_ordered_and_recompute_is_its_formula(fidelity: str) -> None:
     ds = sources(PROFILE, fidelity, (1000, 4000))
     ttft = ds["ttft"]

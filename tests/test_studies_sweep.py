@@ -16,7 +16,7 @@ import pytest
 import study_samples
 import xarray as xr
 from cli_runner import done, refused, run
-from study_samples import cluster, study, written
+from study_samples import FIDELITIES, cluster, study, written
 
 import kvsweep
 from kvsweep.catalog.yamlfile import read_yaml_mapping
@@ -30,7 +30,6 @@ from kvsweep.studies.study import parse_study, study_mapping
 from kvsweep.trace.convert import scale_time
 from kvsweep.trace.generate import generate
 
-FIDELITIES = ("paper",)
 SLO = {"ttft_seconds": 1.0, "tpot_seconds": 0.02}
 
 
@@ -179,6 +178,25 @@ def test_what_is_done_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert len([length for length in calls if length > 1]) == 2
 
 
+def test_a_journal_cut_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
+    from kvsweep.studies.journal import Journal, read_journal
+
+    path = tmp_path / "a.journal"
+    records = {f"key{i}": {"figures": {"x": [1 / 3, float("nan"), 1e-300]}, "seconds": float(i)} for i in range(5)}
+    with Journal(path) as journal:
+        for key, record in records.items():
+            journal.add(key, dict(record))
+    whole = path.read_bytes()
+    ends = [index + 1 for index, byte in enumerate(whole) if byte == 10]
+    for cut in range(ends[0], len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        found, good = read_journal(path)
+        assert good == max(end for end in ends if end <= cut)
+        assert repr(found) == repr(dict(list(records.items())[: ends.index(good)]))
+    path.write_bytes(whole[: ends[2]] + whole[ends[2] :].replace(b"0.333", b"0.334", 1))
+    assert list(read_journal(path)[0]) == ["key0", "key1"]
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     from kvsweep.studies.journal import Journal, journal_path
 
@@ -238,10 +256,11 @@ def test_the_command_prints_and_estimates(tmp_path: Path) -> None:
         ({"axes": {"ttl": [1, 1]}}, "axes: ttl: 1.0 is on the axis twice"),
         ({"axes": {"ttl": [1], "retention": ["none"]}}, "axes: ttl sets the retention"),
         ({"axes": {"request_rate": [1], "rate_scale": [1]}}, "request_rate and rate_scale both set arrivals"),
+        ({"axes": {"seed": [1], "gateway.seed": [1]}}, "axes: seed sets gateway.seed, too"),
         ({"axes": {"gateway": ["random"], "gateway.policy": ["random"]}}, "axes: gateway is there twice"),
         ({"axes": {"host_tokens": []}}, "axes: host_tokens: the axis has no points"),
         ({"axes": {"host_tokens": [0, "many"]}}, "axes: host_tokens: names and numbers on one axis"),
-        ({"axes": {"n_prefill": "1:900000:1", "seed": "0:9:1"}}, "9000000 simulations; allowed: at most 1000000"),
+        ({"axes": {"n_prefill": "1:900000:1", "seed": "0:9:1"}}, "9000000 simulations; allowed: at most 200000"),
         ({"axes": {"link": ["rdma-400"]}}, "axes: link: rdma-400: link: no 'rdma-400'; did you mean 'rdma-400g'?"),
         ({"axes": [1]}, "axes: [1] is not a mapping"),
         ({"trace": "none.jsonl"}, "none.jsonl: No such file"),

@@ -23,7 +23,7 @@ from kvsweep.studies.traces import TraceSpec, read_spec, spec_mapping
 
 ENTRIES = ("title", "cluster", "profile", "trace", "axes", "slo", "keep")
 """What a study file may hold."""
-LARGEST = 1_000_000
+LARGEST = 200_000
 """Most simulations of a study."""
 _ROOFLINE = ("model", "gpu", "tp", "link", "label")
 
@@ -136,6 +136,8 @@ def _axes(
     names = {axis.name for axis in axes}
     if "ttl" in names and names & {"retention", "retention_seconds"}:
         raise InputError(f"{where}: axes: ttl sets the retention; allowed: ttl, or retention and retention.seconds")
+    if {"seed", "gateway_seed"} <= names:
+        raise InputError(f"{where}: axes: seed sets gateway.seed, too; allowed: one of both")
     if {"request_rate", "rate_scale"} <= names:
         raise InputError(f"{where}: axes: request_rate and rate_scale both set arrivals; allowed: one of both")
     return tuple(sorted_axes(axes))
