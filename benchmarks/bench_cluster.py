@@ -47,9 +47,9 @@ def workload(tiny: bool) -> tuple[str, Trace]:
     return "generated trace", generate("qa", sessions, 1, request_rate=3.4, input_tokens=12_000.0, output_tokens=340.0)
 
 
-def cluster(page_size: int) -> ClusterConfig:
-    """Return 8 prefill and 8 decode workers of the paper's pools."""
-    common = {"count": 8, "tp": 2, "device_tokens": 262_144}
+def cluster(page_size: int, count: int = 8) -> ClusterConfig:
+    """Return `count` prefill and as many decode workers of the paper's pools."""
+    common = {"count": count, "tp": 2, "device_tokens": 262_144}
     return parse_config(
         {
             "fidelity": "paper", "page_size": page_size,
@@ -64,21 +64,37 @@ def service() -> Profile:
     return roofline(load(), "qwen3-8b", "h100-sxm", 2)
 
 
-def begin(trace: Trace, page_size: int) -> tuple[State, Policy]:
+def begin(trace: Trace, page_size: int, count: int = 8) -> tuple[State, Policy]:
     """Return the state before the first arrival."""
     policy = load_policies()["default_policy"]
-    return initial_state(trace, cluster(page_size), service(), policy), policy
+    return initial_state(trace, cluster(page_size, count), service(), policy), policy
 
 
-def best(trace: Trace, page_size: int, repeats: int) -> float:
+def best(trace: Trace, page_size: int, repeats: int, count: int = 8) -> float:
     """Return the least CPU time of a run [s]."""
     times = []
     for _ in range(repeats):
-        state, policy = begin(trace, page_size)
+        state, policy = begin(trace, page_size, count)
         start = time.process_time()
         compiled_run(state, policy)
         times.append(time.process_time() - start)
     return min(times)
+
+
+def at_scale(name: str, trace: Trace, count: int, small: float, repeats: int) -> list[Figure]:
+    """Return time and memory of `count` + `count` workers under as much more load than 8 + 8, which take `small` [s].
+
+    The trace is played that much faster, so that each worker sees requests at the same rate.
+    """
+    faster = replace(trace, arrival=trace.arrival * 8.0 / count)
+    large = best(faster, 64, repeats, count)
+    memory = sum(array.nbytes for array in begin(faster, 64, count)[0])
+    what = f"{name}, {count / 8:g} x the rate on {count} + {count} workers"
+    per_request, before = 1e6 * large / len(trace), 1e6 * small / len(trace)
+    figure = Figure(f"{what}: a request", per_request, "us", "8 + 8 workers", before, large / max(small, 1e-9))
+    if count >= 1000:
+        figure = replace(figure, bar="<= 2 x", passed=large <= 2 * small)
+    return [figure, Figure(f"{what}: state", memory / 1e6, "MB")]
 
 
 def measure(tiny: bool) -> list[Figure]:
@@ -110,6 +126,7 @@ def measure(tiny: bool) -> list[Figure]:
         whole_command(name, trace, tiny),
         Figure(f"{name}: simulated time over CPU time", speed, "1"),
         Figure(f"{name}: first run, compiling where nothing is cached", first, "s"),
+        *at_scale(name, trace, 20 if tiny else 1000, seconds, repeats),
     ]
 
 

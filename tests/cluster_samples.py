@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from kvsweep.cluster.config import ClusterConfig, parse_config
+from kvsweep.cluster.config import SHARINGS, ClusterConfig, parse_config
+from kvsweep.cluster.eviction import POLICIES as EVICTIONS
+from kvsweep.cluster.gateway import POLICIES as GATEWAYS
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.policies import Context, Policy, load_policies
 from kvsweep.trace.build import Builder
@@ -70,12 +73,18 @@ Request = tuple[float, int, int, Sequence[int]]
 """Arrival [s], prompt and answer [token], names of the prompt's pages."""
 
 
-def trace(requests: Sequence[Request], page: int = PAGE, sessions: Sequence[int] | None = None) -> Trace:
-    """Return a trace of these requests."""
+def trace(
+    requests: Sequence[Request],
+    page: int = PAGE,
+    sessions: Sequence[int | None] | None = None,
+    thinks: Sequence[float] | None = None,
+) -> Trace:
+    """Return a trace of these requests; `thinks` [s] are those of a closed loop."""
     builder = Builder(Notes())
     for i, (arrival, n_input, n_output, ids) in enumerate(requests):
         session = sessions[i] if sessions else None
-        builder.add(arrival, (n_input, n_output), runs=(list(ids), []), session=session)
+        think = thinks[i] if thinks else math.nan
+        builder.add(arrival, (n_input, n_output), runs=(list(ids), []), session=session, think=think)
     return builder.finish(page, "by hand")
 
 
@@ -90,23 +99,24 @@ def traces(draw: st.DrawFn) -> Trace:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     families = [rng.integers(0, 2, 10).tolist() for _ in range(rng.integers(1, 6))]
     requests, time = [], 0.0
-    for _ in range(draw(st.integers(1, 40))):
+    for _ in range(draw(st.integers(2, 40))):
         time += rng.choice((0.0, 0.0, 0.001, 0.013, 0.05, 0.4))
         steps = families[rng.integers(len(families))][: rng.integers(0, 11)]
         # The name of a page follows from the choices up to it, so that families share what they choose alike.
         ids = [int("1" + "".join(map(str, steps[: k + 1])), 2) for k in range(len(steps))]
         n_input = max(1, 4 * len(ids) + int(rng.integers(0, 7)))
         requests.append((float(time), n_input, int(rng.integers(1, 10)), ids))
-    return trace(requests, page=4, sessions=rng.integers(0, 4, len(requests)).tolist())
+    sessions = rng.integers(0, 4, len(requests))
+    sessions[:2] = 0  # in closed loop there must be a request that follows another
+    return trace(requests, page=4, sessions=sessions.tolist())
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> ClusterConfig:
     """Return a small cluster of tight pools with any policies."""
     pick = {
-        "gateway": {"policy": st.sampled_from(
-            ("round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware"))},
-        "eviction": {"policy": st.sampled_from(("lru", "fifo", "lfu"))},
+        "gateway": {"policy": st.sampled_from(GATEWAYS)},
+        "eviction": {"policy": st.sampled_from(EVICTIONS)},
         "retention": {"policy": st.sampled_from(("none", "none", "idle_ttl")), "seconds": st.sampled_from((0.02, 0.5)),
                       "check_seconds": st.sampled_from((0.003, 0.1))},
         "retrieval": {"policy": st.sampled_from(
@@ -125,10 +135,12 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
          "max_running": draw(st.integers(1, 4)), "graph_buckets": [1, 2, 4]}
     ]  # fmt: skip
     policies = {name: {key: draw(value) for key, value in fields.items()} for name, fields in pick.items()}
+    workload = {"mode": draw(st.sampled_from(("open", "closed"))), "think_seconds": draw(st.sampled_from((None, 0.01)))}
     return parse_config(
         {
             "fidelity": "paper", "page_size": 4, "workers": prefill + decode, "slo": {"ttft_seconds": 0.01},
-            "handoff_sharing": draw(st.sampled_from(("processor_sharing", "none"))), **policies,
+            "workload": workload,
+            "handoff_sharing": draw(st.sampled_from(SHARINGS)), **policies,
         },
         "cluster",
     )  # fmt: skip

@@ -22,6 +22,7 @@ from naive_cluster_decode import Chunk, DecodeWorker
 from naive_cluster_parts import Page, Router, Tier, leading, picoseconds
 
 from kvsweep.cluster.config import ClusterConfig, PrefillGroup
+from kvsweep.cluster.plugins import EvictionContext, select_plugin
 from kvsweep.cluster.profile import Profile, coefficients
 from kvsweep.policies import load_policies
 from kvsweep.policies.context import SIDES, Context
@@ -42,12 +43,15 @@ class Request:
         self.arrival = round(float(trace.arrival[number]) * PS)
         self.prompt, self.output = int(trace.input_tokens[number]), int(trace.output_tokens[number])
         self.session = int(trace.session[number])
-        self.n_full = self.prompt // page_size
+        self.n_full, self.n_pages = self.prompt // page_size, -(-self.prompt // page_size)
         self.cap = (self.prompt - 1) // page_size
         named = trace.blocks[trace.offsets[number] : trace.offsets[number + 1]].tolist()[: self.n_full]
         # Pages without a name are this request's alone.
         self.names = named + [(number, k) for k in range(len(named), self.n_full)]
+        self.follows: Request | None = None  # closed loop: the request before it in its session
+        self.think = 0
         self.rejected = True
+        self.settled = False  # admitted, or rejected
         self.at_prefill: PrefillWorker
         self.at_decode: DecodeWorker
         self.chain: list[Page] = []
@@ -89,8 +93,12 @@ class PrefillWorker:
     def __init__(self, sim: Cluster, number: int, group: PrefillGroup) -> None:
         self.sim, self.number, self.group = sim, number, group
         page, eviction = sim.page_size, sim.config.eviction.policy
-        self.device = Tier(group.device_tokens // page, eviction)
-        self.host = Tier(group.host_tokens // page, eviction)
+        self.device = Tier(group.device_tokens // page, eviction, sim.requests)
+        self.host = Tier(group.host_tokens // page, eviction, sim.requests)
+        plugin = select_plugin("eviction", eviction, sim.policy_files)
+        if plugin:
+            self.device.by_file = lambda page: plugin.decide(self.seen(page, self.device, 0.0))
+            self.host.by_file = lambda page: plugin.decide(self.seen(page, self.host, 1.0))
         self.pages: dict[Any, Page] = {}
         self.waiting: deque[Request] = deque()
         self.ready: deque[Request] = deque()
@@ -100,9 +108,14 @@ class PrefillWorker:
         self.d2h = Fifo(sim, (D2H, number), lambda copy: sim.copy_time(2, len(copy[1])))
         self.source: deque[Chunk] = deque()
         self.sending = False
-        self.load = self.running = self.busy_time = 0
+        self.running = self.busy_time = 0
+        self.in_progress: list[Request] = []  # routed here, handoff not ended
         self.arrivals: list[Request] = []
         self.blocked: str | None = None  # why the last formation of a step ended
+
+    @property
+    def load(self) -> int:
+        return len(self.in_progress)
 
     def chain(self, request: Request) -> list[Page]:
         pages: list[Page] = []
@@ -151,6 +164,7 @@ class PrefillWorker:
         request.todo = [position for position in range(request.prompt) if position not in there]
         request.uncached = len(request.todo)
         request.at["admitted"] = sim.now
+        request.settled = True
         if g == 0:
             request.at["ready"] = sim.now
 
@@ -291,6 +305,31 @@ class PrefillWorker:
                 page.pins -= 1
                 if not page.pins:
                     page.released = (self.sim.now, next(self.sim.releases))
+                    if self.device.eviction == "gdsf":
+                        worth = self.worth(page, request.chain)
+                        self.device.note_release(page, worth)
+                        self.host.note_release(page, worth)
+
+    def worth(self, page: Page, chain: list[Page]) -> int:
+        """Return the time to compute a page of the segment of `page` [ps]."""
+        size = self.sim.page_size
+        places = [place for place, other in enumerate(chain) if other.segment == page.segment]
+        positions = range(places[0] * size, (places[-1] + 1) * size)
+        return max(1, self.sim.prefill_time(positions) // len(places))
+
+    def seen(self, page: Page, tier: Tier, number: float) -> EvictionContext:
+        """Return what a policy from a file sees of the segment of `page` (§6)."""
+        size = self.sim.page_size
+        chain = self.chain(self.sim.requests[min(page.segment)])
+        places = [place for place, other in enumerate(chain) if other.segment == page.segment]
+        positions = range(places[0] * size, (places[-1] + 1) * size)
+        resident = sum(chain[place] in tier.resident for place in places)
+        return EvictionContext(
+            tier=number, segment_pages=len(places), resident_pages=resident, position_pages=places[0],
+            uses=page.admissions, released_seconds=page.released[0] * 1e-12,
+            born_seconds=tier.began[page.segment] * 1e-12, compute_seconds=self.sim.prefill_time(positions) * 1e-12,
+            page_size=size, seconds=self.sim.now * 1e-12,
+        )  # fmt: skip
 
     # -- handoff (§8)
 
@@ -309,7 +348,7 @@ class PrefillWorker:
 
     def end_handoff(self, request: Request) -> None:
         self.running -= 1
-        self.load -= 1
+        self.in_progress.remove(request)
         self.device.reserved -= self.sim.pages(request.prompt) - request.n_full  # the rest
         self.unpin_after(request, "handoff")
 
@@ -319,6 +358,7 @@ class Cluster:
 
     def __init__(self, trace: Trace, config: ClusterConfig, profile: Profile, policy_files: Sequence[Path]) -> None:
         self.config, self.profile, self.page_size = config, profile, config.page_size
+        self.policy_files = policy_files
         self.policy = load_policies(policy_files)[config.retrieval.policy]
         figures = coefficients(profile, config.page_size)
         self.prefill_fs, self.paths = figures.prefill.tolist(), figures.paths.tolist()
@@ -329,6 +369,8 @@ class Cluster:
         if trace.block_size:
             trace = change_block_size(trace, config.page_size)
         self.requests = [Request(i, trace, config.page_size) for i in range(len(trace))]
+        if config.workload.mode == "closed":
+            self.wait_for_each_other(trace)
         owners: dict[Any, set[int]] = {}
         for request in self.requests:
             for name in request.names:
@@ -336,7 +378,8 @@ class Cluster:
         self.segments = {name: frozenset(found) for name, found in owners.items()}
         self.prefill = [PrefillWorker(self, w, group) for w, group in enumerate(config.prefill_workers())]
         self.decode = [DecodeWorker(self, d, group) for d, group in enumerate(config.decode_workers())]
-        self.gateways = Router(config.gateway, self.prefill), Router(config.gateway, self.decode)
+        router = select_plugin("gateway", config.gateway.policy, policy_files)
+        self.gateways = Router(config.gateway, self.prefill, router), Router(config.gateway, self.decode, router)
         rng = np.random.default_rng(config.gateway.seed)
         self.draws = rng.integers(0, 2**31, (len(trace), 4)).tolist()
         self.tiers = [tier for worker in self.prefill for tier in (worker.device, worker.host)]
@@ -364,7 +407,8 @@ class Cluster:
 
     def run(self) -> None:
         for request in self.requests:
-            self.after(request.arrival, (ARRIVALS, request.number), lambda request=request: self.arrive(request))
+            if not request.follows:
+                self.expect(request, request.arrival)
         while times := [time for time in (*(d.due() for d in self.decode), *self.events[:1]) if time is not None]:
             self.move_clock(min(time[0] if isinstance(time, tuple) else time for time in times))
             for worker in self.decode:
@@ -374,6 +418,27 @@ class Cluster:
                 heapq.heappop(self.events)[-1]()
             self.dispatch()
             self.note_held()
+
+    def expect(self, request: Request, time: int) -> None:
+        request.arrival = time
+        self.after(time - self.now, (ARRIVALS, request.number), lambda: self.arrive(request))
+
+    def let_follow(self, request: Request) -> None:
+        """Let the next request of the session come after its think time (§4)."""
+        later = next((other for other in self.requests if other.follows is request), None)
+        if later:
+            self.expect(later, self.now + later.think)
+
+    def wait_for_each_other(self, trace: Trace) -> None:
+        """Have each request of a session but the first follow the one before it (§4)."""
+        last: dict[int, Request] = {}
+        for request, stated in zip(self.requests, trace.think.tolist(), strict=True):
+            before = last.get(request.session) if request.session >= 0 else None
+            last[request.session] = request
+            if before:
+                seconds = self.config.workload.think_seconds if math.isnan(stated) else stated
+                request.follows = before
+                request.think = request.arrival - before.arrival if seconds is None else round(seconds * PS)
 
     def move_clock(self, time: int) -> None:
         for worker in self.prefill:
@@ -404,13 +469,16 @@ class Cluster:
         whole = self.pages(request.prompt + request.output)
         sources = [worker for worker in self.prefill if worker.device.pool >= self.pages(request.prompt)]
         targets = [worker for worker in self.decode if worker.pool >= whole]
+        request.settled = not (sources and targets)
+        if request.settled:
+            self.let_follow(request)
         if sources and targets:
             draws = self.draws[request.number]
             request.rejected = False
             request.at_prefill = self.gateways[0].choose(request, sources, draws[:2])
             request.at_decode = self.gateways[1].choose(request, targets, draws[2:])
-            request.at_prefill.load += 1
-            request.at_decode.load += 1
+            request.at_prefill.in_progress.append(request)
+            request.at_decode.in_progress.append(request)
             request.at_prefill.arrivals.append(request)
             request.at_prefill.waiting.append(request)
 

@@ -20,7 +20,7 @@ class Chunk:
     def __init__(self, request: Any, pages: int, last: bool) -> None:
         self.request, self.pages, self.last = request, pages, last
         self.alone = self.tag = 0  # isolated duration [ps]; virtual time of the end
-        self.queued = self.began = 0
+        self.queued = self.began = self.end = 0  # the end is known from the start where chunks go in turn
 
 
 class DecodeWorker:
@@ -32,7 +32,8 @@ class DecodeWorker:
         table = decode_coefficients(sim.profile, group.graph_buckets, group.max_running).tolist()
         self.base, self.context = [row[0] for row in table], [row[1] for row in table]
         self.reservations: deque[Any] = deque()
-        self.promised = self.load = self.busy_time = 0
+        self.promised = self.busy_time = 0
+        self.in_progress: list[Any] = []  # routed here, not finished
         self.holds: dict[Any, int] = {}
         self.inbound: list[Chunk] = []
         self.virtual = self.updated = 0  # V [ps/256] and t0 [ps]
@@ -43,6 +44,10 @@ class DecodeWorker:
     @property
     def held(self) -> int:
         return sum(self.holds.values())
+
+    @property
+    def load(self) -> int:
+        return len(self.in_progress)
 
     def reserve(self) -> None:
         """Admit from the front of the queue while prompt and full output fit (§7)."""
@@ -64,10 +69,16 @@ class DecodeWorker:
     def sharing(self) -> int:
         return len(self.inbound) if self.sim.config.handoff_sharing == "processor_sharing" else 1
 
+    @property
+    def in_turn(self) -> bool:
+        return self.sim.config.handoff_sharing == "fifo"
+
     def due(self) -> int | None:
         """Return when the next chunk ends."""
         if not self.inbound:
             return None
+        if self.in_turn:
+            return self.inbound[0].end
         left = min(chunk.tag for chunk in self.inbound) - self.virtual
         return self.updated + max(0, -(-left * self.sharing // 256))
 
@@ -82,11 +93,14 @@ class DecodeWorker:
         self.bring_up_to_date()
         chunk.began, chunk.alone = self.sim.now, self.sim.copy_time(0, chunk.pages)
         chunk.tag = self.virtual + 256 * chunk.alone
+        # Chunks of one instant are begun in the order of their sources.
+        chunk.end = max([self.sim.now, *(other.end for other in self.inbound)]) + chunk.alone
         self.inbound.append(chunk)
 
     def end_chunk(self) -> None:
         self.bring_up_to_date()
-        chunk = min(self.inbound, key=lambda chunk: (chunk.tag, chunk.request.at_prefill.number))
+        ends = (lambda chunk: chunk.end) if self.in_turn else (lambda chunk: chunk.tag)
+        chunk = min(self.inbound, key=lambda chunk: (ends(chunk), chunk.request.at_prefill.number))
         self.inbound.remove(chunk)
         request, now = chunk.request, self.sim.now
         request.at_prefill.sending = False
@@ -126,4 +140,5 @@ class DecodeWorker:
                 self.batch.remove(request)
                 self.promised -= self.sim.pages(request.prompt + request.output)
                 del self.holds[request]
-                self.load -= 1
+                self.in_progress.remove(request)
+                self.sim.let_follow(request)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from kvsweep.cluster.config import Gateway
+from kvsweep.cluster.plugins import GatewayContext
 
 
 class Page:
@@ -14,7 +16,7 @@ class Page:
     def __init__(self, segment: frozenset[int], parent: Page | None) -> None:
         self.segment = segment  # the requests that contain the page are what makes a segment
         self.begins_segment = parent is None or parent.segment != segment
-        self.after: list[Page] = []
+        self.before, self.after = parent, list[Page]()
         self.pins = self.admissions = 0
         self.released = (-1, -1)  # time, place in the order of releases
         if parent is not None:
@@ -24,12 +26,15 @@ class Page:
 class Tier:
     """The pool of one tier at a prefill worker: space is free, reserved (in flight), or holds a resident page."""
 
-    def __init__(self, pool: int, eviction: str) -> None:
-        self.pool, self.eviction = pool, eviction
+    def __init__(self, pool: int, eviction: str, requests: Sequence[Any]) -> None:
+        self.pool, self.eviction, self.requests = pool, eviction, requests
+        self.by_file: Any = None  # the key of a page by the policy of a file
         self.resident: set[Page] = set()
         self.in_flight: set[Page] = set()  # of the host; on the device every request computes its own
         self.reserved = self.evicted = self.expired = 0
         self.began: dict[frozenset[int], int] = {}
+        self.age = 0
+        self.priority: dict[Page, int] = {}
 
     @property
     def held(self) -> int:
@@ -55,12 +60,38 @@ class Tier:
         """Evict until `pages` are free, one page after the other."""
         while self.free < pages:
             leaves = [page for page in self.idle() if not any(later in self.resident for later in page.after)]
-            self.resident.remove(min(leaves, key=self._rank))
-            self.evicted += 1
+            rank = self.by_file or getattr(self, self.eviction)
+            victim = min(leaves, key=lambda page: (rank(page), page.released))
+            self.evict(victim)
+            while self.by_file and self.free < pages and victim.before in self.resident:
+                if victim.begins_segment:
+                    break
+                victim = victim.before
+                self.evict(victim)
+            self.age = max(self.age, self.priority.get(victim, 0))
 
-    def _rank(self, page: Page) -> tuple[Any, ...]:
-        first = {"lru": 0, "fifo": self.began.get(page.segment), "lfu": page.admissions}[self.eviction]
-        return first, page.released
+    def evict(self, page: Page) -> None:
+        self.resident.remove(page)
+        self.evicted += 1
+
+    def note_release(self, page: Page, worth: int) -> None:
+        """Give `page` its priority (`gdsf`); one page of its segment takes `worth` [ps] to compute."""
+        self.priority[page] = self.age + page.admissions * worth
+
+    def lru(self, page: Page) -> int:
+        return 0
+
+    def fifo(self, page: Page) -> int:
+        return self.began[page.segment]
+
+    def lfu(self, page: Page) -> int:
+        return page.admissions
+
+    def gdsf(self, page: Page) -> int:
+        return self.priority[page]
+
+    def belady(self, page: Page) -> float:
+        return -min((number for number in page.segment if not self.requests[number].settled), default=math.inf)
 
     def drop_released_until(self, time: int) -> None:
         old = {page for page in self.idle() if page.released[0] <= time}
@@ -71,13 +102,31 @@ class Tier:
 class Router:
     """Chooses among workers of one role, with a state of its own (§11)."""
 
-    def __init__(self, config: Gateway, workers: Sequence[Any]) -> None:
-        self.config, self.workers = config, workers
+    def __init__(self, config: Gateway, workers: Sequence[Any], plugin: Any) -> None:
+        self.config, self.workers, self.plugin = config, workers, plugin
         self.next = 0
         self.sessions: dict[int, Any] = {}
 
     def choose(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        if self.plugin:
+            return min(candidates, key=lambda worker: (self.cost_by_file(request, worker, draws), worker.number))
         return getattr(self, self.config.policy)(request, candidates, draws)
+
+    def cost_by_file(self, request: Any, worker: Any, draws: Sequence[int]) -> float:
+        d, h, in_prefill = 0, 0, 0
+        is_prefill = hasattr(worker, "match")
+        if is_prefill:
+            d, h = worker.match(request)
+            in_prefill = sum(other.n_pages for other in worker.in_progress if "prefill_end" not in other.at)
+        sim = worker.sim
+        context = GatewayContext(
+            side=0.0 if is_prefill else 1.0, worker=worker.number, n_workers=len(self.workers),
+            pool_pages=worker.device.pool if is_prefill else worker.pool, load_requests=worker.load,
+            load_pages=sum(other.n_pages for other in worker.in_progress), prefill_pages=in_prefill,
+            device_pages=d, host_pages=h, l3_pages=0, prompt_tokens=request.prompt, prompt_pages=request.n_pages,
+            page_size=sim.page_size, session=request.session, draw=draws[0] / 2**31, seconds=sim.now * 1e-12,
+        )  # fmt: skip
+        return self.plugin.decide(context)
 
     def round_robin(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
         n = len(self.workers)
@@ -117,6 +166,21 @@ class Router:
             if sum(best.match(request)) > self.config.match_ratio * request.n_full:
                 return best
         return self.least_loaded(request, candidates, draws)
+
+    def kv_cost(self, request: Any, candidates: list[Any], draws: Sequence[int]) -> Any:
+        costs = [self.cost(request, worker) for worker in candidates]
+        cheapest = [worker for worker, cost in zip(candidates, costs, strict=True) if cost == min(costs)]
+        return cheapest[draws[0] % len(cheapest)]
+
+    def cost(self, request: Any, worker: Any) -> float:
+        config, own, first = self.config, request.n_pages, 0.0
+        if hasattr(worker, "match"):
+            d, h = worker.match(request)
+            raw = own + sum(other.n_pages for other in worker.in_progress if "prefill_end" not in other.at)
+            credit = config.device_credit * d + config.host_credit * h + config.disk_credit * 0
+            first = config.prefill_load_scale * max(0.0, raw - credit)
+        decode = own + sum(other.n_pages for other in worker.in_progress)
+        return first + decode + config.active_weight * worker.load
 
 
 def picoseconds(femtoseconds: int) -> int:

@@ -114,3 +114,16 @@ def test_the_event_log(folder: Path) -> None:
     assert {span["name"] for span in spans} >= {"prefill", "hand off", "decode"}
     done = run(*RUN, "--force", "--events", "run.nc")
     assert done.exit_code == 2 and "--events: run.nc is the output, too" in done.stderr
+
+
+def test_a_dropped_file_is_chosen_by_its_name(folder: Path) -> None:
+    (folder / "mine.py").write_text('kind, name = "gateway", "mine"\n\ndef cost(ctx):\n    return ctx.worker\n')
+    text = (folder / "cluster.yaml").read_text().replace("policy: round_robin", "policy: mine")
+    (folder / "cluster.yaml").write_text(text)
+    assert run(*RUN, "-q", "--policy-file", "mine.py").exit_code == 0
+    with kvsweep.open(folder / "run.nc") as ds:
+        assert ds.attrs["kvsweep_gateway"] == "mine (policy file mine.py)"
+        assert set(ds["prefill_worker"].values) == {0}
+    done = run(*RUN, "-q", "--force")
+    assert done.exit_code == 2 and "gateway: policy: no 'mine'" in done.stderr
+    assert "choose from round_robin, random" in done.stderr

@@ -13,9 +13,7 @@ from cluster_samples import cluster, profile, trace
 
 import kvsweep
 from kvsweep.catalog import load
-from kvsweep.cluster.config import EVICTIONS, GATEWAYS, config_mapping, parse_config, read_config
-from kvsweep.cluster.eviction import POLICIES as EVICTION_CODES
-from kvsweep.cluster.gateway import POLICIES as GATEWAY_CODES
+from kvsweep.cluster.config import config_mapping, parse_config, read_config
 from kvsweep.cluster.presets import PRESETS, cluster_file, profile_file
 from kvsweep.cluster.profile import coefficients, parse_profile, profile_mapping, read_profile
 from kvsweep.cluster.roofline import roofline
@@ -42,10 +40,6 @@ def test_a_written_file_states_every_field_there_is() -> None:
             assert stated[name].keys() == group.keys()
     for given, full in zip(stated["workers"], resolved["workers"], strict=True):
         assert given.keys() == full.keys()
-
-
-def test_codes_of_policies_are_their_places() -> None:
-    assert GATEWAYS == GATEWAY_CODES and EVICTIONS == EVICTION_CODES
 
 
 def test_roofline_profiles_survive_their_file(tmp_path: Path) -> None:
@@ -80,7 +74,8 @@ FIGURES: dict[str, Any] = config_mapping(cluster())
         (("fidelity",), None, "file: fidelity: missing"),
         (("page_size",), 0, "file: page_size: 0 is out of range; allowed: 1 to 65536 tokens"),
         (("page_size",), 64.5, "is not a whole number"),
-        (("gateway", "policy"), "robin", "did you mean 'round_robin'"),
+        (("gateway", "policy"), 3, "file: gateway: policy: 3 is not one line of text"),
+        (("gateway", "device_credit"), 1.5, "file: gateway: device_credit: 1.5 is out of range; allowed: 0 to 1"),
         (("gateway", "sede"), 1, "file: gateway: field: no 'sede'; did you mean 'seed'"),
         (("retention", "seconds"), "1e3", "is not a number"),
         (("slo", "ttft_seconds"), -1, "file: slo: ttft_seconds: -1 is out of range"),
@@ -157,6 +152,10 @@ def test_what_does_not_go_together_is_refused() -> None:
         kvsweep.cluster.run(one, cluster(prefill={"tp": 2}), profile())
     with pytest.raises(InputError, match="retrieval: policy: no 'all_compte'; did you mean 'all_compute'"):
         kvsweep.cluster.run(one, cluster(retrieval={"policy": "all_compte"}), profile())
+    with pytest.raises(InputError, match="gateway: policy: no 'robin'; did you mean 'round_robin'"):
+        kvsweep.cluster.run(one, cluster(gateway={"policy": "robin"}), profile())
+    with pytest.raises(InputError, match="eviction: policy: no 'mru'; .*choose from lru, fifo, lfu, gdsf, belady"):
+        kvsweep.cluster.run(one, cluster(eviction={"policy": "mru"}), profile())
     with pytest.raises(InputError, match="the trace lasts 5e.06 s; allowed: at most 4000000 s"):
         kvsweep.cluster.run(trace([(0.0, 1, 1, ()), (5e6, 1, 1, ())]), cluster(), profile())
     with pytest.raises(InputError, match="the trace has no requests"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from test_cluster_twin import policy_file, random_case
+from test_cluster_twin import policy_files, random_case
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.config import ClusterConfig
@@ -17,7 +17,7 @@ from kvsweep.cluster.profile import coefficients
 from kvsweep.cluster.simulation import finish
 from kvsweep.trace.convert import scale_time
 
-__all__ = ["policy_file"]  # a fixture
+__all__ = ["policy_files"]  # a fixture
 
 SEEDS = range(80)
 
@@ -37,10 +37,10 @@ def by_worker(ds: xr.Dataset, side: str, values: np.ndarray, config: ClusterConf
     return np.bincount(ds[side].values[served], weights=values[served], minlength=n).astype(np.int64)
 
 
-def test_tokens_and_bytes_add_up(policy_file: Path, fidelity: str) -> None:
+def test_tokens_and_bytes_add_up(policy_files: list[Path], fidelity: str) -> None:
     fetched = 0
     for seed in SEEDS:
-        done, ds, page_bytes = fuzzed(seed, fidelity, [policy_file])
+        done, ds, page_bytes = fuzzed(seed, fidelity, policy_files)
         config, page = done.config, done.config.page_size
         served = ds["rejected"].values == 0
         hits = ds["hit_tokens"].values
@@ -64,10 +64,10 @@ def test_tokens_and_bytes_add_up(policy_file: Path, fidelity: str) -> None:
     assert fetched > 0
 
 
-def test_a_prompt_is_handed_off_in_chunks_of_all_its_pages(policy_file: Path, fidelity: str) -> None:
+def test_a_prompt_is_handed_off_in_chunks_of_all_its_pages(policy_files: list[Path], fidelity: str) -> None:
     several = 0
     for seed in SEEDS:
-        done, ds, _ = fuzzed(seed, fidelity, [policy_file])
+        done, ds, _ = fuzzed(seed, fidelity, policy_files)
         chunks = done.state.chunk[: done.state.run[col.N_CHUNKS]]
         pages = np.bincount(chunks[:, col.CHUNK_REQUEST], weights=chunks[:, col.CHUNK_PAGES], minlength=len(done.trace))
         expected = np.where(ds["rejected"].values == 0, -(-ds["prompt_tokens"].values // done.config.page_size), 0)
@@ -77,11 +77,11 @@ def test_a_prompt_is_handed_off_in_chunks_of_all_its_pages(policy_file: Path, fi
 
 
 @pytest.mark.parametrize("slower", [1.0, 1e4])
-def test_pages_in_are_resident_evicted_or_expired(slower: float, policy_file: Path, fidelity: str) -> None:
+def test_pages_in_are_resident_evicted_or_expired(slower: float, policy_files: list[Path], fidelity: str) -> None:
     """On the host always; on the device where requests do not meet, of which two may compute a page and keep one."""
     exact = 0
     for seed in SEEDS:
-        done, ds, page_bytes = fuzzed(seed, fidelity, [policy_file], slower)
+        done, ds, page_bytes = fuzzed(seed, fidelity, policy_files, slower)
         own, n_prefill = done.state.prefill, done.config.n_prefill
         gone = (ds["evictions"] + ds["expirations"]).values[:n_prefill]
         written = ds["bytes_in"].values[:n_prefill, 1] // page_bytes

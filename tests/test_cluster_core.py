@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from cluster_samples import POLICIES, clusters, fuzz_profile, traces
+from cluster_samples import POLICIES, cluster, clusters, fuzz_profile, pages, profile, traces
+from cluster_samples import trace as trace_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.entries import entry_at, new_entry
+from kvsweep.cluster.paper.loop import advance
 from kvsweep.cluster.segments import chains
 from kvsweep.cluster.setup import initial_state
 from kvsweep.cluster.simulation import checked_run, compiled_run, plain_run
@@ -39,7 +42,9 @@ def test_the_checked_rules_hold_and_every_request_ends(trace: Trace, config: Clu
     own = state.prefill
     assert (own[:, col.FREE] + own[:, col.IDLE] == own[:, col.POOL]).all()
     assert (own[:, col.HOST_FREE] + own[:, col.HOST_IDLE] == own[:, col.HOST_POOL]).all()
-    assert not state.decode[:, [col.PROMISED, col.HELD, col.LOAD, col.CONTEXT]].any() and not own[:, col.LOAD].any()
+    assert not state.decode[:, [col.PROMISED, col.HELD, col.CONTEXT]].any()
+    assert not state.decode[:, [col.LOAD, col.LOAD_PAGES]].any()
+    assert not own[:, [col.LOAD, col.LOAD_PAGES, col.PREFILL_PAGES]].any()
     assert state.windows.sum() == served[:, col.OUTPUT].sum()
     assert own[:, col.RETRIEVED_PAGES].sum() == served[:, col.RETRIEVED].sum()
     assert own[:, col.SENT_PAGES].sum() == served[:, col.PAGES].sum() == state.decode[:, col.RECEIVED_PAGES].sum()
@@ -84,15 +89,26 @@ def test_segments_are_the_pages_the_same_requests_contain(trace: Trace, page: in
     assert len(set(segment_of.values())) == len(found.length)
 
 
+def test_entries_are_found_again_among_many() -> None:
+    """The hash table alone, filled to the last entry there can be, beside a dictionary."""
+    made = trace_of([(0.01 * i, 64 * 20, 1, pages(20 * i, 20)) for i in range(2000)])
+    s = initial_state(made, cluster(prefill={"count": 900}), profile(), POLICIES["default_policy"])
+    rng = np.random.default_rng(1)
+    known: dict[tuple[int, int], int] = {}
+    while len(known) < len(s.entry):
+        w, segment = (int(number) for number in rng.integers(0, (900, 2000)))
+        found = entry_at(s, w, segment)
+        assert found == known.get((w, segment), -1)
+        if found < 0:
+            known[w, segment] = new_entry(s, w, segment)
+    assert sorted(known.values()) == list(range(len(s.entry)))
+    assert all(entry_at(s, w, segment) == e for (w, segment), e in known.items())
+
+
 def test_a_run_may_pause_at_any_instant() -> None:
-    from cluster_samples import cluster, pages, profile
-    from cluster_samples import trace as made
-
-    from kvsweep.cluster.paper.loop import advance
-
     requests = [(0.01 * i, 1000 + i, 5, pages(0, 15)) for i in range(20)]
     policy = POLICIES["default_policy"]
-    whole, pieces = (initial_state(made(requests), cluster(), profile(), policy) for _ in range(2))
+    whole, pieces = (initial_state(trace_of(requests), cluster(), profile(), policy) for _ in range(2))
     assert advance(whole, 10**6, float) == col.DONE
     code = col.PAUSED
     while code == col.PAUSED:

@@ -113,6 +113,25 @@ def test_equal_transfers_into_one_destination_take_k_times_as_long(k: int) -> No
     assert values(run([(0.0, 640, 1, ())] * k, alone), "handoff_end") == [640 * TOKEN + 10 * COPY] * k
 
 
+def test_chunks_in_turn_wait_at_the_destination_and_keep_their_source() -> None:
+    # 10 ms each: those of one instant by their source; the fourth starts when the first source is free again.
+    config = cluster(prefill={"count": 3, "chunk_tokens": 640}, handoff_sharing="fifo")
+    ds = run([(0.0, 640, 1, ())] * 4, config)
+    began = 640 * TOKEN
+    assert values(ds, "handoff_end") == [began + k * 10 * COPY for k in (1, 2, 3, 4)]
+    waits = ds["queue_delay"].sel(cause="handoff").values
+    # The fourth prompt is computed right after the first one, and waits for its turn from then on.
+    expected = [0.0, 10 * COPY, 20 * COPY, 30 * COPY - 640 * TOKEN]
+    assert waits == pytest.approx(expected, abs=2e-11)
+
+
+def test_a_chunk_in_turn_that_finds_nobody_begins_at_once() -> None:
+    config = cluster(prefill={"count": 2}, handoff_sharing="fifo")
+    ds = run([(0.0, 640, 1, ()), (0.004, 64, 1, ()), (1.0, 64, 1, ())], config)
+    first = 640 * TOKEN + 10 * COPY
+    assert values(ds, "handoff_end") == [first, first + COPY, 1.0 + 64 * TOKEN + COPY]
+
+
 def test_sharing_is_timed_anew_at_every_start_and_end() -> None:
     # A alone for 4 ms of its 10, both at half rate until A has sent the rest (12 ms), then B alone with 4 left.
     ds = run([(0.0, 640, 1, ()), (0.004, 640, 1, ())], cluster(prefill={"count": 2}))
@@ -238,7 +257,15 @@ def test_a_cache_aware_gateway_follows_the_prefix_until_loads_differ() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "asked", "kept"),
-    [("lru", "aaabc", "b"), ("lru", "abac", "a"), ("fifo", "abac", "b"), ("lfu", "aaabc", "a"), ("lfu", "abbac", "a")],
+    [
+        ("lru", "aaabc", "b"),
+        ("lru", "abac", "a"),
+        ("fifo", "abac", "b"),
+        ("lfu", "aaabc", "a"),
+        ("lfu", "abbac", "a"),
+        ("gdsf", "aaabc", "a"),
+        ("belady", "aabcb", "b"),
+    ],
 )
 def test_eviction_policies_choose_their_victim(policy: str, asked: str, kept: str) -> None:
     """Room for two of the three prompts: the third costs one of the others three pages."""

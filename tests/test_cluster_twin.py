@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from pathlib import Path
@@ -16,7 +17,9 @@ import pytest
 from cluster_samples import cluster, fuzz_profile, path, trace
 
 import kvsweep.cluster
-from kvsweep.cluster.config import EVICTIONS, GATEWAYS, ClusterConfig, parse_config
+from kvsweep.cluster.config import SHARINGS, ClusterConfig, parse_config
+from kvsweep.cluster.eviction import POLICIES as EVICTIONS
+from kvsweep.cluster.gateway import POLICIES as GATEWAYS
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.cluster.setup import initial_state
 from kvsweep.cluster.simulation import plain_run
@@ -40,6 +43,32 @@ modes = ("half",)
 def decide(ctx):
     return ctx.hit_blocks * 0.5, "half"
 '''
+GATEWAY_FILE = '''"""Reads all there is, on a grid coarse enough for many ties."""
+
+kind, name = "gateway", "coarse"
+
+
+def coarse(number, step):
+    return (number + step / 2) // step
+
+
+def cost(ctx):
+    held = ctx.device_pages + 0.5 * ctx.host_pages + 0.25 * ctx.l3_pages
+    busy = ctx.load_requests + coarse(ctx.load_pages + ctx.prefill_pages, 4.0) + ctx.pool_pages / 64.0
+    mood = coarse(ctx.draw + ctx.session + ctx.seconds + ctx.prompt_tokens / ctx.page_size, 2.0)
+    return coarse(ctx.prompt_pages - held, 2.0) + busy + (mood + ctx.worker + ctx.side) % ctx.n_workers
+'''
+EVICTION_FILE = '''"""Reads all there is."""
+
+kind, name = "eviction", "mixed"
+
+
+def key(ctx):
+    age = ctx.seconds - ctx.released_seconds + 0.5 * (ctx.seconds - ctx.born_seconds)
+    worth = ctx.uses * ctx.compute_seconds / (ctx.segment_pages * ctx.page_size)
+    odd = (ctx.position_pages + ctx.tier + ctx.resident_pages) % 3
+    return worth - 0.001 * age + odd * 0.001
+'''
 RETRIEVALS = ("default_policy", "all_compute", "performance_aware", "slowest_tier_first", "half_of_the_front")
 
 
@@ -61,11 +90,12 @@ def random_trace(rng: random.Random, page: int) -> Trace:
         ids = [names.setdefault(prefix, len(names)) for prefix in chosen]
         n_input = max(1, page * len(ids) + rng.choice((0, 0, 1, -1, rng.randint(0, 3 * page))))
         requests.append((time, n_input, rng.choice((1, 2, rng.randint(1, 12))), ids))
-    sessions = [rng.randint(0, 3) for _ in requests] if rng.random() < 0.8 else None
-    return trace(requests, page=page, sessions=sessions)
+    sessions = [rng.choice((0, 1, 2, 3, None)) for _ in requests] if rng.random() < 0.8 else None
+    thinks = [rng.choice((math.nan, 0.0, 0.001, 0.02)) for _ in requests] if rng.random() < 0.5 else None
+    return trace(requests, page=page, sessions=sessions, thinks=thinks)
 
 
-def random_config(rng: random.Random, page: int) -> ClusterConfig:
+def random_config(rng: random.Random, page: int, loops: tuple[str, ...]) -> ClusterConfig:
     """Return a cluster of one to three prefill and one or two decode workers with tight pools and any policies."""
     prefill = [
         {"role": "prefill", "tp": 1, "device_tokens": page * rng.choice((6, 10, 10, 13, 24)) + rng.randrange(page),
@@ -80,15 +110,18 @@ def random_config(rng: random.Random, page: int) -> ClusterConfig:
     ]  # fmt: skip
     values = {
         "fidelity": "paper", "page_size": page, "workers": prefill + decode,
-        "gateway": {"policy": rng.choice(GATEWAYS), "seed": rng.randrange(5),
+        "workload": {"mode": rng.choice(loops), "think_seconds": rng.choice((None, None, 0.0, 0.005))},
+        "gateway": {"policy": rng.choice((*GATEWAYS, "coarse")), "seed": rng.randrange(5),
                     "balance_requests": rng.choice((0, 2, 32)), "balance_ratio": rng.choice((1.0, 1.5)),
-                    "match_ratio": rng.choice((0.0, 0.3, 0.5))},
-        "eviction": {"policy": rng.choice(EVICTIONS)},
+                    "match_ratio": rng.choice((0.0, 0.3, 0.5)), "prefill_load_scale": rng.choice((0.0, 1.0, 2.3)),
+                    "device_credit": rng.choice((0.5, 1.0)), "host_credit": rng.choice((0.0, 0.75)),
+                    "active_weight": rng.choice((0.0, 0.0, 3.0))},
+        "eviction": {"policy": rng.choice((*EVICTIONS, "mixed"))},
         "retention": {"policy": rng.choice(("none", "none", "none", "idle_ttl")),
                       "seconds": rng.choice((0.01, 0.1, 0.4)), "check_seconds": rng.choice((0.003, 0.01, 0.1))},
         "retrieval": {"policy": rng.choice(RETRIEVALS), "rate_window_seconds": rng.choice((0.05, 60.0))},
         "write": {"policy": rng.choice(("write_through",) * 4 + ("none",)), "threshold": rng.choice((1, 1, 1, 2, 3))},
-        "handoff_sharing": rng.choice(("processor_sharing", "processor_sharing", "none")),
+        "handoff_sharing": rng.choice(("processor_sharing", *SHARINGS)),
         "slo": {"ttft_seconds": rng.choice((0.003, 0.01, 1.0))},
     }  # fmt: skip
     return parse_config(values, "fuzzed")
@@ -160,16 +193,20 @@ def picoseconds(seconds: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def policy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("policies") / "half_of_the_front.py"
-    file.write_text(FRONT_POLICY)
-    return file
+def policy_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("policies")
+    sources = {"half_of_the_front.py": FRONT_POLICY, "coarse.py": GATEWAY_FILE, "mixed.py": EVICTION_FILE}
+    for name, source in sources.items():
+        (folder / name).write_text(source)
+    return [folder / name for name in sources]
 
 
 def random_case(seed: int) -> tuple[Trace, ClusterConfig, Profile]:
     rng = random.Random(seed)
     page = rng.randint(1, 8)
-    return random_trace(rng, page), random_config(rng, page), random_profile(rng)
+    case = random_trace(rng, page)
+    loops = ("open", "closed") if (case.turn > 0).any() else ("open",)
+    return case, random_config(rng, page, loops), random_profile(rng)
 
 
 def small_cluster(prefill: dict[str, Any], **changes: Any) -> ClusterConfig:
@@ -203,10 +240,24 @@ def test_a_request_that_outwaits_the_rate_window_counts_itself() -> None:
     plain_run(initial_state(trace(requests, page=4), config, fuzz_profile(), policy), policy)
 
 
+@pytest.mark.parametrize("gateway", ["round_robin", "kv_cost"])
+def test_hundreds_of_workers(gateway: str) -> None:
+    rng = random.Random(1)
+    busy = [case for case in (random_trace(rng, 4) for _ in range(40)) if len(case) > 20][:3]
+    for case in busy:
+        many = cluster(
+            {"count": 300, "device_tokens": 160}, {"count": 300, "device_tokens": 160}, page_size=4,
+            gateway={"policy": gateway},
+        )  # fmt: skip
+        few = small_cluster({"device_tokens": 64, "count": 2})
+        for config in (many, few):
+            assert_twins(case, config, fuzz_profile(), [])
+
+
 @pytest.mark.parametrize("first", range(0, QUICK + SOAK, BATCH))
-def test_core_and_twin_are_equal(first: int, policy_file: Path) -> None:
+def test_core_and_twin_are_equal(first: int, policy_files: list[Path]) -> None:
     for seed in range(first, first + BATCH):
         try:
-            assert_twins(*random_case(seed), [policy_file])
+            assert_twins(*random_case(seed), policy_files)
         except Exception as error:
             raise AssertionError(f"case {seed}: {error}") from error

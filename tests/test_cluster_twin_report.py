@@ -13,7 +13,7 @@ import naive_cluster
 import naive_cluster_report as report
 import numpy as np
 import pytest
-from test_cluster_twin import policy_file, random_case
+from test_cluster_twin import policy_files, random_case
 
 import kvsweep.cluster
 from kvsweep.cluster import columns as col
@@ -22,7 +22,7 @@ from kvsweep.cluster.profile import Profile, Span, coefficients
 from kvsweep.cluster.simulation import finish
 from kvsweep.trace.model import Trace
 
-__all__ = ["policy_file"]  # a fixture
+__all__ = ["policy_files"]  # a fixture
 
 CASES, BATCH = 200, 100
 
@@ -68,14 +68,14 @@ def assert_reports(case: Trace, config: ClusterConfig, profile: Profile, files: 
 
 
 @pytest.mark.parametrize("first", range(0, CASES, BATCH))
-def test_reports_of_core_and_twin_are_equal(first: int, policy_file: Path) -> None:
+def test_reports_of_core_and_twin_are_equal(first: int, policy_files: list[Path]) -> None:
     seen = []
     for seed in range(first, first + BATCH):
         case, config, profile = random_case(seed)
         rng = random.Random(seed)
         config = dataclasses.replace(config, window_seconds=rng.choice((0.002, 0.05, 5.0)))
         try:
-            seen.append(assert_reports(case, config, with_ranges(profile, config.page_size, rng), [policy_file]))
+            seen.append(assert_reports(case, config, with_ranges(profile, config.page_size, rng), policy_files))
         except Exception as error:
             raise AssertionError(f"case {seed}: {error}") from error
     assert np.any(seen, axis=0).all()

@@ -178,6 +178,27 @@ def test_what_is_done_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert len([length for length in calls if length > 1]) == 2
 
 
+def test_policies_from_files_and_closed_loops_are_axes(tmp_path: Path) -> None:
+    gateway = 'kind, name = "gateway", "fewest_pages"\ndef cost(ctx):\n    return ctx.load_pages + ctx.draw\n'
+    (tmp_path / "fewest.py").write_text(gateway)
+    axes = {"gateway": ["round_robin", "fewest_pages"], "workload.mode": ["open", "closed"]}
+    path, output = written(tmp_path, axes=axes), tmp_path / "study.nc"
+    assert "no 'fewest_pages'" in refused("cluster", "sweep", path, "-q")
+    done("cluster", "sweep", path, "-o", output, "-q", "--policy-file", tmp_path / "fewest.py")
+    with kvsweep.open(output) as ds:
+        assert ds["ttft"].dims == ("gateway", "workload_mode", "statistic") and np.isfinite(ds["ttft"]).all()
+        assert len(np.unique(ds["e2e"].sel(statistic="mean").values)) == 4
+
+
+def test_regret_of_real_policies() -> None:
+    small = cluster(1)
+    small["workers"][0] |= {"device_tokens": 32_768, "host_tokens": 0}
+    trace = {"generate": "qa", "sessions": 20, "turns": 6}
+    ds = kvsweep.cluster.sweep(study(cluster=small, trace=trace, axes={"eviction": ["lru", "fifo", "belady"]}))
+    regret = ds.kvsweep.regret
+    assert float(regret.sel(eviction="belady")) == 0 and (regret.sel(eviction=["lru", "fifo"]) > 0).all()
+
+
 def test_a_journal_cut_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
     from kvsweep.studies.journal import Journal, read_journal
 
@@ -249,7 +270,9 @@ def test_the_command_prints_and_estimates(tmp_path: Path) -> None:
     [
         ({"axs": {}}, "study.yaml: field: no 'axs'; did you mean 'axes'?"),
         ({"axes": {"gatewy": ["random"]}}, "study.yaml: axes: axis: no 'gatewy'; did you mean 'gateway'?"),
-        ({"axes": {"gateway": ["rondom"]}}, "axes: gateway: rondom: cluster: gateway: policy: no 'rondom'; did you"),
+        ({"axes": {"gateway": ["rondom"]}}, "axes: gateway: rondom: gateway: policy: no 'rondom'; did you"),
+        ({"axes": {"retrieval": ["default"]}}, "axes: retrieval: default: retrieval: policy: no 'default'; did you"),
+        ({"axes": {"eviction": ["lru", "lrv"]}}, "axes: eviction: lrv: eviction: policy: no 'lrv'; did you mean 'lr"),
         ({"axes": {"prefill.size": [1]}}, "axes: prefill_size: 1: cluster: workers[0]: field: no 'size'"),
         ({"axes": {"colocated.count": [1]}}, "0 groups of colocated workers in the cluster file; allowed: one"),
         ({"axes": {"ttl": [0]}}, "axes: ttl: 0 is out of range; allowed: a number > 1e-06"),

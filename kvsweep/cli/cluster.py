@@ -79,7 +79,8 @@ def init(name: str, output: Path, profile: Path, force: bool, link: str, **given
 @click.option("--output", "-o", type=_PATH, metavar="FILE", required=True, callback=_suffixed(".nc"),
               help="NetCDF file of the result.")  # fmt: skip
 @click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
-              show_envvar=True, help="Python file with a retrieval policy of your own; repeatable.")  # fmt: skip
+              show_envvar=True,
+              help="Python file with a policy of your own (retrieval, gateway, eviction); repeatable.")  # fmt: skip
 @click.option("--events", type=_PATH, metavar="FILE", callback=_suffixed(".nc", ".json"),
               help="Write the event log too: .nc, or .json for ui.perfetto.dev.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Assert the rules of conservation after every instant; slow.")

@@ -31,7 +31,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--threads", type=click.IntRange(1, 4096), metavar="N", show_default="all cores",
               help="Simulations at a time.")  # fmt: skip
 @click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
-              show_envvar=True, help="Python file with a retrieval policy of your own; repeatable.")  # fmt: skip
+              show_envvar=True, help="Python file with a policy of your own; repeatable.")  # fmt: skip
 @click.option("--format", "output_format", type=click.Choice(("table", "json")), default="table", show_default=True,
               help="Form of the result.")  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="Print no notes and no progress on stderr.")

@@ -38,7 +38,7 @@ def _netcdf(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
               help="Axis laid over those of the study, as in ttl=1,10,60,inf; repeatable.")  # fmt: skip
 @click.option("--threads", type=int, metavar="N", show_default="all cores", help="Simulations at a time.")
 @click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
-              show_envvar=True, help="Python file with a retrieval policy of your own; repeatable.")  # fmt: skip
+              show_envvar=True, help="Python file with a policy of your own; repeatable.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Check everything, print size and expected time, simulate one cell.")
 @click.option("--partial", is_flag=True, help="Write what an interrupted or running study has so far; run nothing.")
 @click.option("--force", is_flag=True, help="Overwrite the output.")

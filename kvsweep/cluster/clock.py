@@ -100,12 +100,27 @@ def pop(table: Ints, row: int, queue: int, links: Ints, link: int) -> int:
 
 def touch_prefill(s: State, w: int) -> None:
     """Have the dispatch of this instant look at prefill worker `w`."""
-    s.prefill[w, col.DIRTY] = 1
+    if s.prefill[w, col.DIRTY] == 0:
+        s.prefill[w, col.DIRTY] = 1
+        _insert(s, col.PREFILL_SIDE, w)
 
 
 def touch_decode(s: State, d: int) -> None:
     """Have the dispatch of this instant look at decode worker `d`."""
-    s.decode[d, col.DIRTY] = 1
+    if s.decode[d, col.DIRTY] == 0:
+        s.decode[d, col.DIRTY] = 1
+        _insert(s, col.DECODE_SIDE, d)
+
+
+def _insert(s: State, side: int, w: int) -> None:
+    """Put worker `w` in its place among those that were touched; few are, of however many there are."""
+    first = s.run[col.TOUCHED + side]
+    place = first + s.run[col.N_TOUCHED + side]
+    s.run[col.N_TOUCHED + side] += 1
+    while place > first and s.lists[place - 1] > w:
+        s.lists[place] = s.lists[place - 1]
+        place -= 1
+    s.lists[place] = w
 
 
 def occupy(s: State, pool: int, pages: int, time: int) -> None:

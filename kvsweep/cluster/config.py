@@ -24,12 +24,11 @@ Running = Annotated[int, Range("requests", 1, 4096)]
 Ranks = Annotated[int, Range("GPUs", 1, 1024)]
 Seconds = Annotated[float, Range("s", 1e-6, 1e6)]
 Ratio = Annotated[float, Range("1", 0.0, 1.0)]
+Factor = Annotated[float, Range("1", 0.0, 1e6)]
 
-GatewayId = Literal["round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware"]
-EvictionId = Literal["lru", "fifo", "lfu"]
 RetentionId = Literal["none", "idle_ttl"]
 WriteId = Literal["write_through", "none"]
-SharingId = Literal["processor_sharing", "none"]
+SharingId = Literal["none", "processor_sharing", "fifo"]
 
 GRAPH_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32)
 """Batch sizes decode graphs are captured for unless the file says otherwise [requests]."""
@@ -60,20 +59,28 @@ class DecodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """How requests are given to workers; the balance and match figures belong to ``cache_aware``."""
+    """How requests are given to workers: a built-in id or that of a policy file.
 
-    policy: GatewayId = "round_robin"
+    The balance and match figures belong to ``cache_aware``, those after them to ``kv_cost``.
+    """
+
+    policy: str = "round_robin"
     seed: Annotated[int, Range("1", 0, 2**31 - 1)] = 0
     balance_requests: Annotated[int, Range("requests", 0, 1e6)] = 32
     balance_ratio: Annotated[float, Range("1", 1.0, 1e3)] = 1.5
     match_ratio: Ratio = 0.3
+    prefill_load_scale: Factor = 1.0
+    device_credit: Ratio = 1.0
+    host_credit: Ratio = 0.75
+    disk_credit: Ratio = 0.25
+    active_weight: Factor = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """Which idle page goes when room is needed."""
+    """Which idle page goes when room is needed: a built-in id or that of a policy file."""
 
-    policy: EvictionId = "lru"
+    policy: str = "lru"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +109,14 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """When requests arrive; `think_seconds` [s] is for turns of a closed loop whose think time the trace lacks."""
+
+    mode: Literal["open", "closed"] = "open"
+    think_seconds: Annotated[float, Range("s", 0.0, 1e6)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
     """Service level objectives of a request; None is no objective."""
 
@@ -117,6 +132,7 @@ class ClusterConfig:
     name: str = "cluster"
     fidelity: Literal["paper"]
     page_size: PageSize = 64
+    workload: Workload = Workload()
     gateway: Gateway = Gateway()
     eviction: Eviction = Eviction()
     retention: Retention = Retention()
@@ -179,7 +195,8 @@ def config_mapping(config: ClusterConfig) -> dict[str, Any]:
     for group in groups:
         if "graph_buckets" in group:
             group["graph_buckets"] = list(group["graph_buckets"])
-    values["slo"] = {name: value for name, value in values["slo"].items() if value is not None}
+    for optional in ("workload", "slo"):
+        values[optional] = {name: value for name, value in values[optional].items() if value is not None}
     return {**values, "workers": groups}
 
 
@@ -230,7 +247,5 @@ def _check(config: ClusterConfig, where: str) -> None:
             raise InputError(f"{where}: device_tokens: {tokens}; allowed: at least page_size, {size}")
 
 
-GATEWAYS: tuple[str, ...] = get_args(GatewayId)
-"""Gateway policies; the place of an id is its code in the core."""
-EVICTIONS: tuple[str, ...] = get_args(EvictionId)
-"""Eviction policies; the place of an id is its code in the core."""
+SHARINGS: tuple[str, ...] = get_args(SharingId)
+"""How chunks share the way into a decode worker; the place of an id is its code in the core."""

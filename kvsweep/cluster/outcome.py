@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import kvsweep.cluster.columns as col
 from kvsweep.cluster.config import ClusterConfig, config_mapping
+from kvsweep.cluster.plugins import Plugin, Plugins
 from kvsweep.cluster.profile import Profile, profile_mapping
 from kvsweep.cluster.state import State
 from kvsweep.policies.registry import Policy
@@ -38,6 +39,7 @@ class Finished:
     config: ClusterConfig
     profile: Profile
     policy: Policy
+    plugins: Plugins
     cpu_seconds: float
 
     @property
@@ -82,6 +84,8 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         "kvsweep_trace": run.trace.source,
         "kvsweep_trace_notes": [str(note) for note in run.trace.notes],
         "kvsweep_retrieval": f"{run.policy.name} ({run.policy.origin})",
+        "kvsweep_gateway": _named(run.config.gateway.policy, run.plugins.gateway),
+        "kvsweep_eviction": _named(run.config.eviction.policy, run.plugins.eviction),
         "kvsweep_config": config_mapping(run.config),
         "kvsweep_profile": profile_mapping(run.profile),
         "kvsweep_operations": operations,
@@ -90,6 +94,10 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         # Of a file that is to be the same bytes again, the time it took is no part.
         "kvsweep_cpu_seconds": None if reproducible else run.cpu_seconds,
     }
+
+
+def _named(name: str, plugin: Plugin | None) -> str:
+    return f"{name} ({plugin.origin if plugin else 'built in'})"
 
 
 def _operations(state: State) -> tuple[int, int]:

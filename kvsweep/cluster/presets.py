@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import yaml
 
-from kvsweep.cluster.config import EVICTIONS, GATEWAYS
+from kvsweep.cluster.eviction import POLICIES as EVICTIONS
+from kvsweep.cluster.gateway import POLICIES as GATEWAYS
 from kvsweep.cluster.profile import Profile, profile_mapping
 from kvsweep.errors import unknown_name
 
@@ -47,15 +48,27 @@ workers:
     max_running: 32            # sequences in a batch
     graph_buckets: [1, 2, 4, 8, 12, 16, 24, 32]   # a batch takes the time of the least bucket that holds it
 
+workload:
+  mode: open                   # open: requests arrive when the trace says | closed: the next one of a session arrives
+                               # when the answer before it is complete and its user has thought: as long as the trace
+                               # says, else think_seconds, else as long as the recorded arrivals are apart
+
 gateway:
-  policy: round_robin          # {gateways}
-  seed: 0                      # of random and power_of_two
+  # {gateways}, or a policy file's
+  policy: round_robin
+  seed: 0                      # of random, power_of_two and the ties of kv_cost
   balance_requests: 32         # cache_aware: loads are out of balance if they differ by more requests than this
   balance_ratio: 1.5           # ... and by more than this factor
   match_ratio: 0.3             # ... and a prefix counts if it is more of the prompt than this
+  prefill_load_scale: 1.0      # kv_cost: weight of a page that is to be computed beside one that is held
+  device_credit: 1.0           # ... pages not to compute for each page cached on the device
+  host_credit: 0.75            # ... on the host
+  disk_credit: 0.25            # ... in L3
+  active_weight: 0.0           # ... weight of a request in progress [pages]
 
 eviction:
-  policy: lru                  # {evictions}: which idle page goes when room is needed
+  policy: lru                  # which idle page goes when room is needed: one of
+                               # {evictions}, or a policy file's
 
 retention:
   policy: none                 # none | idle_ttl: drop what was idle for `seconds`, at checks every `check_seconds`
@@ -71,7 +84,8 @@ write:
   policy: write_through        # write_through | none: copy computed pages to the host
   threshold: 1                 # ... from this many admissions on
 
-handoff_sharing: processor_sharing   # processor_sharing | none: chunks on their way to one decode worker share its rate
+handoff_sharing: processor_sharing   # chunks on their way to one decode worker share its rate | fifo: one after the
+                               # other | none: all at the full rate
 
 slo: {{}}                        # ttft_seconds, tpot_seconds, e2e_seconds: what goodput counts
 window_seconds: 5              # of the time series in the result

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.clock import path_duration, prefill_duration
 from kvsweep.cluster.state import State
 
-Decide = Callable[..., float]
-"""The decision of a policy, from the fields of `policies.Context` one by one: reassigned hit blocks."""
 
-
-def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int], decide: Decide) -> int:
+def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int], ask: Asked) -> int:
     """Return how many of the ``split[1]`` host pages that follow ``split[0]`` device pages are retrieved.
 
     -1 where the policy answers NaN.
@@ -33,7 +30,7 @@ def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int], decide: De
     waited_longer = s.request[r, col.ARRIVAL] <= s.run[col.NOW] - s.run[col.RATE_WINDOW]
     rate = (recent_arrivals(s, w) + int(waited_longer)) / (s.run[col.RATE_WINDOW] * 1e-12)
     hits = float(following)
-    reassigned = decide(
+    reassigned = ask.decide(
         float(following + missing), float(missing), hits, rate, s.real[col.TARGET], restore, compute,
         0.0, hits, 0.0, math.inf, restore, restore,
         float(page), s.real[col.TOKEN_SECONDS], s.real[col.PAIR_SECONDS], s.real[col.RECOMPUTES],

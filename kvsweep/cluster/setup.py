@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import eviction, gateway, retention
-from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.config import SHARINGS, ClusterConfig
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State
+from kvsweep.cluster.workload import PICO, Turns, turns
 from kvsweep.errors import InputError
 from kvsweep.policies.context import SIDES
 from kvsweep.policies.registry import Policy
-from kvsweep.trace.model import Trace
+from kvsweep.trace.model import Trace, offsets_of
 
-PICO = 1e12
 LONGEST = 4_000_000
 """Longest trace [s]: a third of what the clock can hold, so that the run may end later."""
 WINDOWS = 1 << 14
-MAX_TABLE = 1 << 29
-"""Most (prefill worker, segment) pairs: 2 GiB of them."""
 _LARGE = 1 << 61
 
 
@@ -33,30 +32,38 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     except InputError as error:
         raise InputError(f"page_size: {error}") from error
     times = coefficients(profile, config.page_size)
-    _check(trace, config, profile, len(found.length))
+    _check(trace, config, profile)
     _check_range(trace, config, profile, policy)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     request = _requests(trace, config.page_size)
+    later = turns(trace, config, LONGEST)
+    _let_wait(request, later)
     n_resources = 2 * n_decode + 3 * n_prefill + 1
     real = np.zeros(col.N_REAL + 2 * (2 * n_prefill + n_decode))
     real[: col.N_REAL] = _real_settings(config, profile, policy)
     decode = _decode_workers(config, profile)
+    run = _scalars(config, times, policy, int(request[-1, col.ARRIVAL]))
+    lists = _lists(trace, config, found, later, run)
+    n_entries = _most_entries(found, n_prefill)
     state = State(
-        run=_scalars(config, times, policy, int(request[-1, col.ARRIVAL])),
+        run=run,
         real=real,
         request=request,
         prefill=_prefill_workers(config),
         decode=decode,
-        sessions=_none((2, int(trace.session.max(initial=-1)) + 1)),
+        lists=lists,
         chain=_places(found),
-        entry_of=np.full((n_prefill, len(found.length)), -1, dtype=np.int32),
-        entry=np.zeros((_most_entries(found, n_prefill), col.N_ENTRY), dtype=np.int64),
+        entry_of=_slots(n_entries),
+        entry=np.zeros((n_entries, col.N_ENTRY), dtype=np.int64),
         chunk=np.zeros((_most_chunks(trace, config), col.N_CHUNK), dtype=np.int64),
         windows=np.zeros(WINDOWS, dtype=np.int64),
         due=_winner_tree(n_resources, int(request[0, col.ARRIVAL])),
     )
     request[:, col.CHAIN], request[:, col.CHAIN_END] = found.offsets[:-1], found.offsets[1:]
     request[:, col.DRAW : col.DRAW + 4] = np.random.default_rng(config.gateway.seed).integers(0, 2**31, (n, 4))
+    for side, table in enumerate((state.prefill, state.decode)):
+        state.run[col.LEAST_POOL + side] = table[:, col.POOL].min()
+        state.run[col.MOST_POOL + side] = table[:, col.POOL].max()
     state.run[col.LEFT] = n
     state.run[col.LEAVES] = _leaves(n_resources)
     state.run[col.GROWTH] = col.N_DECODE + _most_running(config)
@@ -95,6 +102,52 @@ def _places(found: Chains) -> Ints:
     return places
 
 
+def _let_wait(request: Ints, later: Turns) -> None:
+    """Have requests that follow another one wait for it to be over."""
+    request[later.request, col.ARRIVAL] = -1
+    request[later.request, col.THINK] = later.think
+    request[later.previous, col.FOLLOWER] = later.request
+
+
+def _lists(trace: Trace, config: ClusterConfig, found: Chains, later: Turns, run: Ints) -> Ints:
+    """Return the lists of the state, and note in the scalars `run` where each begins."""
+    n_sessions = int(trace.session.max(initial=-1)) + 1
+    run[col.SESSIONS_DECODE] = n_sessions
+    run[col.TOUCHED], run[col.TOUCHED_DECODE] = 2 * n_sessions, 2 * n_sessions + config.n_prefill
+    run[col.PENDING] = run[col.TOUCHED_DECODE] + config.n_decode
+    parts = [_none((int(run[col.PENDING]),))]
+    if len(later.request):
+        # In order of arrival they are a heap already; it never holds more, as each that leaves lets one follow at most.
+        pending = np.setdiff1d(np.arange(len(trace)), later.request)
+        run[col.CLOSED], run[col.N_PENDING] = 1, len(pending)
+        run[col.OCCUPANCY_END] = col.NEVER
+        parts.append(pending)
+    run[col.ORACLE] = sum(len(part) for part in parts)
+    if config.eviction.policy == "belady":
+        parts.append(_oracle(found, int(run[col.ORACLE])))
+    return np.concatenate(parts)
+
+
+def _slots(n_entries: int) -> NDArray[np.int32]:
+    """Return the empty hash table for `n_entries`; half of it or more stays free, so that a search is short."""
+    return np.full((1 << (2 * n_entries - 1).bit_length(), col.N_SLOT), -1, dtype=np.int32)
+
+
+def _oracle(found: Chains, begin: int) -> Ints:
+    """Return the first use of each segment, as a place in what follows: the requests that use it in order, NEVER.
+
+    Places are counted from `begin` before this list.
+    """
+    counts = np.bincount(found.chain, minlength=len(found.length))
+    first = len(counts) + offsets_of(counts + 1)[:-1]
+    oracle = np.full(2 * len(counts) + len(found.chain), col.NEVER, dtype=np.int64)
+    oracle[: len(counts)] = begin + first
+    users = np.repeat(np.arange(len(found.offsets) - 1), np.diff(found.offsets))
+    by_segment = np.argsort(found.chain, kind="stable")
+    oracle[np.repeat(first - offsets_of(counts)[:-1], counts) + np.arange(len(users))] = users[by_segment]
+    return oracle
+
+
 def _requests(trace: Trace, page: int) -> Ints:
     request = _none((len(trace), col.N_REQUEST))
     request[:, col.ARRIVAL] = np.round(trace.arrival * PICO).astype(np.int64)
@@ -111,14 +164,14 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
     values = {
         col.PAGE: config.page_size,
         col.WINDOW: _picoseconds(config.window_seconds),
-        col.GATEWAY: gateway.POLICIES.index(config.gateway.policy),
+        col.GATEWAY: _code(gateway.POLICIES, config.gateway.policy),
         col.BALANCE_REQUESTS: config.gateway.balance_requests,
-        col.EVICTION: eviction.POLICIES.index(config.eviction.policy),
+        col.EVICTION: _code(eviction.POLICIES, config.eviction.policy),
         col.RETENTION: retention.POLICIES.index(config.retention.policy),
         col.TTL: _picoseconds(config.retention.seconds),
         col.CHECK: _picoseconds(config.retention.check_seconds),
         col.THRESHOLD: config.write.threshold if config.write.policy == "write_through" else 0,
-        col.SHARED: int(config.handoff_sharing == "processor_sharing"),
+        col.SHARING: SHARINGS.index(config.handoff_sharing),
         col.RETRIEVAL: _retrieval_code(policy),
         col.FRONT: int(policy.recomputes == "front"),
         col.RATE_WINDOW: _picoseconds(config.retrieval.rate_window_seconds),
@@ -134,6 +187,10 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
     return scalars
 
 
+def _code(built_in: tuple[str, ...], name: str) -> int:
+    return built_in.index(name) if name in built_in else col.FROM_FILE
+
+
 def _retrieval_code(policy: Policy) -> int:
     fixed = {"default_policy": col.RETRIEVE_ALL, "all_compute": col.RETRIEVE_NONE}
     return fixed.get(policy.name, col.RETRIEVE_ASK) if policy.origin.startswith("built in") else col.RETRIEVE_ASK
@@ -145,6 +202,11 @@ def _real_settings(
     real = np.zeros(col.N_REAL)
     real[col.BALANCE_RATIO] = config.gateway.balance_ratio
     real[col.MATCH_RATIO] = config.gateway.match_ratio
+    real[col.LOAD_SCALE] = config.gateway.prefill_load_scale
+    real[col.DEVICE_CREDIT] = config.gateway.device_credit
+    real[col.HOST_CREDIT] = config.gateway.host_credit
+    real[col.DISK_CREDIT] = config.gateway.disk_credit
+    real[col.ACTIVE_WEIGHT] = config.gateway.active_weight
     if _retrieval_code(policy) == col.RETRIEVE_ASK:
         if config.slo.ttft_seconds is None:
             raise InputError(
@@ -201,7 +263,7 @@ def _picoseconds(seconds: float) -> int:
     return round(seconds * PICO)
 
 
-def _check(trace: Trace, config: ClusterConfig, profile: Profile, n_segments: int) -> None:
+def _check(trace: Trace, config: ClusterConfig, profile: Profile) -> None:
     for role, groups in (("prefill", config.prefill), ("decode", config.decode)):
         for group in groups:
             if group.tp != profile.tp:
@@ -210,11 +272,6 @@ def _check(trace: Trace, config: ClusterConfig, profile: Profile, n_segments: in
                 )
     if float(trace.arrival[-1]) > LONGEST:
         raise InputError(f"the trace lasts {trace.arrival[-1]:.4g} s; allowed: at most {LONGEST} s")
-    if config.n_prefill * n_segments > MAX_TABLE:
-        raise InputError(
-            f"{config.n_prefill} prefill workers and {n_segments} distinct pieces of prompts; allowed: "
-            f"a product of at most {MAX_TABLE}: fewer workers, or a shorter trace"
-        )
 
 
 def _longest_served(trace: Trace, config: ClusterConfig) -> int:
@@ -232,9 +289,11 @@ def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: 
     times = coefficients(profile, config.page_size)
     longest = _longest_served(trace, config)
     payload = (longest // config.page_size + 1) * times.page_bytes
-    # A step has no more than a budget; a policy that is asked sees the time of the whole prompt in one.
+    # A step has no more than a budget; some policies look at the time of a whole prompt in one.
     tokens = max(longest, config.page_size, *(group.chunk_tokens for group in config.prefill))
-    reach = tokens if _retrieval_code(policy) == col.RETRIEVE_ASK else max(g.chunk_tokens for g in config.prefill)
+    by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady")
+    whole = _retrieval_code(policy) == col.RETRIEVE_ASK or by_cost
+    reach = tokens if whole else max(g.chunk_tokens for g in config.prefill)
     pairs = 2 * (tokens + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
     context = max(group.max_running for group in config.decode) * longest
     slope = max(profile.decode.context_token_seconds, default=0.0)

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.config import ClusterConfig, parse_config, read_config
 from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.paper.audit import RULES, broken_rule
 from kvsweep.cluster.paper.loop import advance
+from kvsweep.cluster.plugins import FUNCTIONS, EvictionContext, GatewayContext, Plugin, Plugins, select_plugin
 from kvsweep.cluster.profile import Profile, parse_profile, read_profile
-from kvsweep.cluster.setup import initial_state
+from kvsweep.cluster.setup import LONGEST, initial_state
 from kvsweep.cluster.state import State
+from kvsweep.cluster.workload import turns
 from kvsweep.errors import InputError, PolicyError, ResultError
-from kvsweep.grid.jit import decision, program, program_is_compiled
+from kvsweep.grid.jit import decision, program, program_is_compiled, score
 from kvsweep.policies.context import Context
 from kvsweep.policies.registry import Policy, load_policies
 from kvsweep.trace.model import Note, Trace
@@ -35,6 +38,7 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 INSTANTS = 200_000
 """Instants between two looks at Ctrl-C: a fifth of a second or less."""
 MAX_WINDOWS = 1 << 24
+BUILT_IN = Plugins()
 
 
 def run(
@@ -52,7 +56,7 @@ def run(
     trace, config, profile
         Objects, mappings as their files hold, or the files.
     policy_files
-        Files with restore-or-recompute policies, for ``retrieval``.
+        Files with policies: restore-or-recompute ones for ``retrieval``, gateways and evictions (`plugins`).
     check
         Assert the rules of conservation after every instant; slow.
 
@@ -79,22 +83,30 @@ def finish(
     config = _config(config)
     profile = _profile(profile)
     policy = _policy(config.retrieval.policy, policy_files)
+    plugins = Plugins(
+        select_plugin("gateway", config.gateway.policy, policy_files),
+        select_plugin("eviction", config.eviction.policy, policy_files),
+    )
     state = initial_state(trace, config, profile, policy)
-    _core()(state, 0, _decision(policy))  # compiles, which is no part of the run's time
+    _core()(state, 0, _compiled(policy, plugins))  # compiles, which is no part of the run's time
     began = time.process_time()
-    state = checked_run(state, policy) if check else compiled_run(state, policy)
-    trace = replace(trace, notes=(*trace.notes, *_page_notes(trace, config.page_size)))
-    return Finished(state, trace, config, profile, policy, time.process_time() - began)
+    state = (checked_run if check else compiled_run)(state, policy, plugins)
+    seconds = time.process_time() - began
+    assumed = (*_page_notes(trace, config.page_size), *turns(trace, config, LONGEST).notes())
+    trace = replace(trace, notes=(*trace.notes, *assumed))
+    return Finished(state, trace, config, profile, policy, plugins, seconds)
 
 
-def compiled_run(state: State, policy: Policy) -> State:
+def compiled_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> State:
     """Run `state` to its end with the compiled core; return the state, whose windows may be longer."""
-    return _run(state, policy, _core(), _decision(policy), INSTANTS)
+    return _run(state, (policy, plugins), _core(), _compiled(policy, plugins), INSTANTS)
 
 
-def plain_run(state: State, policy: Policy) -> State:
+def plain_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> State:
     """Run `state` to its end with the very source of the core, uncompiled."""
-    return _run(state, policy, advance, lambda *fields: policy.choose(Context(*fields))[0], INSTANTS)
+    cost, key = (plugin.ask if plugin else _nothing for plugin in plugins)
+    ask = Asked(lambda *fields: policy.choose(Context(*fields))[0], cost, key)
+    return _run(state, (policy, plugins), advance, ask, INSTANTS)
 
 
 def is_compiled() -> bool:
@@ -102,9 +114,9 @@ def is_compiled() -> bool:
     return program_is_compiled(advance, _OPTIONS)
 
 
-def checked_run(state: State, policy: Policy) -> State:
+def checked_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> State:
     """Run `state` with the compiled core, and the rules of conservation asserted after every instant."""
-    return _run(state, policy, _core(), _decision(policy), 1, _audit())
+    return _run(state, (policy, plugins), _core(), _compiled(policy, plugins), 1, _audit())
 
 
 @cache
@@ -118,20 +130,30 @@ def _audit() -> Callable[..., int]:
 
 
 @cache
-def _decision(policy: Policy) -> Any:
-    return decision(policy)
+def _compiled(policy: Policy, plugins: Plugins) -> Asked:
+    return Asked(decision(policy), _score(plugins.gateway, GatewayContext), _score(plugins.eviction, EvictionContext))
+
+
+@cache
+def _score(plugin: Plugin | None, context: type[Any]) -> Any:
+    return score(plugin.decide, context, str(plugin)) if plugin else score(_nothing, context, "no policy")
+
+
+def _nothing(*_: Any) -> float:
+    """Stand where a policy is built in: it is never called."""
+    return 0.0
 
 
 def _run(
     state: State,
-    policy: Policy,
+    policies: tuple[Policy, Plugins],
     core: Callable[..., int],
-    decide: Any,
+    ask: Asked,
     instants: int,
     audit: Callable[..., int] | None = None,
 ) -> State:
     while True:
-        code = core(state, instants, decide)
+        code = core(state, instants, ask)
         broken = audit(state) if audit else 0
         if broken:
             raise ResultError(f"{_where(state)}: it does not hold that {RULES[broken]} (this is a bug of kvsweep)")
@@ -142,8 +164,17 @@ def _run(
         elif code == col.STUCK:
             raise ResultError(f"no progress: nothing is due and {_diagnosis(state)}")
         elif code == col.NONSENSE:
-            where = f"policy {policy.name} ({policy.origin}): {_where(state)}"
-            raise PolicyError(f"{where}: decide returned NaN blocks; allowed: a number")
+            raise _nonsense(state, *policies)
+
+
+def _nonsense(state: State, policy: Policy, plugins: Plugins) -> PolicyError:
+    """Return the error for a policy that answered NaN."""
+    plugin = {col.FAULT_GATEWAY: plugins.gateway, col.FAULT_EVICTION: plugins.eviction}.get(int(state.run[col.FAULT]))
+    if plugin is None:
+        where = f"policy {policy.name} ({policy.origin}): {_where(state)}"
+        return PolicyError(f"{where}: decide returned NaN blocks; allowed: a number")
+    where = f"at {state.run[col.NOW] * 1e-12:.6f} s"
+    return PolicyError(f"{plugin}: {where}: {FUNCTIONS[plugin.kind]} returned NaN; allowed: a number")
 
 
 def _grown(state: State) -> State:

@@ -31,12 +31,17 @@ class State(NamedTuple):
     """(prefill worker, column)."""
     decode: Ints
     """(decode worker, column)."""
-    sessions: Ints
-    """(side, session) worker of each session."""
+    lists: Ints
+    """Lists of several kinds one after the other; scalars of the run say where each begins.
+
+    SESSIONS: worker of each session, of each side. TOUCHED: workers to dispatch, of each side. PENDING: heap of
+    arrivals (`arrivals`). ORACLE, for ``belady``: place in this array of the next use of each segment; then the
+    requests that use each of them, and NEVER.
+    """
     chain: Ints
     """(place, column) segments of the prompts of all requests."""
     entry_of: NDArray[np.int32]
-    """(prefill worker, segment) entry, -1 for none yet."""
+    """(slot, column) hash table of the entries there are, -1 for none; see `entries`."""
     entry: Ints
     """(entry, column)."""
     chunk: Ints

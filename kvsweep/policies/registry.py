@@ -24,11 +24,15 @@ from kvsweep.policies.context import SIDES, Context
 
 ENTRY_POINT_GROUP = "kvsweep.policies"
 
+RETRIEVAL = "retrieval"
+KINDS = (RETRIEVAL, "gateway", "eviction")
+"""What a module's ``kind`` may say; the first, for which it may be left out, is what this registry holds."""
+
 RESERVED_NAMES = frozenset({*Context._fields, "placement", "speedups"})
 """Names no policy can have: a result row holds them beside the policies."""
 
 _HELPER_MODULES = {"context", "registry", "outcome"}
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}")
 _MAX_MODES = 100  # mode codes of all policies together are stored as int8
 
@@ -140,6 +144,11 @@ def _sources(files: Iterable[str | Path]) -> Iterator[tuple[str, Callable[[], Mo
         if module.name not in _HELPER_MODULES:
             name = f"kvsweep.policies.{module.name}"
             yield f"built in {module.name}", partial(importlib.import_module, name)
+    yield from foreign_modules(files)
+
+
+def foreign_modules(files: Iterable[str | Path]) -> Iterator[tuple[str, Callable[[], ModuleType]]]:
+    """Yield what each policy module from outside is called and how to load it, of `files` and installed packages."""
     for file in files:
         path = Path(file)
         yield f"policy file {path}", partial(_load_file, path)
@@ -194,16 +203,20 @@ def _from_module(module: ModuleType, origin: str) -> Policy:
             isinstance(value, tuple | list)
             and 0 < len(value) <= _MAX_MODES
             and len(set(value)) == len(value)
-            and all(isinstance(mode, str) and _IDENTIFIER.fullmatch(mode) for mode in value)
+            and all(isinstance(mode, str) and IDENTIFIER.fullmatch(mode) for mode in value)
         )
 
-    def one_argument(value: Any) -> bool:
-        plain = not (inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value))
-        return plain and inspect.isfunction(value) and len(inspect.signature(value).parameters) == 1
-
     def identifies(value: Any) -> bool:
-        return isinstance(value, str) and bool(_IDENTIFIER.fullmatch(value)) and value not in RESERVED_NAMES
+        return isinstance(value, str) and bool(IDENTIFIER.fullmatch(value)) and value not in RESERVED_NAMES
 
+    kind = getattr(module, "kind", RETRIEVAL)
+    if kind != RETRIEVAL:
+        known = kind in KINDS
+        raise PolicyError(
+            f"a policy of kind {kind} is for `kvsweep cluster run`"
+            if known
+            else f"kind = {shown(kind)}; allowed: {', '.join(KINDS)}"
+        )
     identifier = "a name of letters, digits, _ . - (64 at most)"
     return Policy(
         name=field("name", f"{identifier}, but no field of ctx, placement or speedups", identifies),
@@ -213,9 +226,15 @@ def _from_module(module: ModuleType, origin: str) -> Policy:
         order=float(field("order", "a finite number", _is_finite_number)),
         recomputes=field("recomputes", " | ".join(SIDES), lambda value: value in SIDES),
         modes=tuple(field("modes", f"a tuple of distinct labels, each {identifier}", labels)),
-        decide=field("decide", "a function decide(ctx), neither generator nor coroutine", one_argument),
+        decide=field("decide", "a function decide(ctx), neither generator nor coroutine", takes_one_argument),
         origin=origin,
     )
+
+
+def takes_one_argument(value: Any) -> bool:
+    """Return whether `value` is a plain function of one argument."""
+    plain = not (inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value))
+    return plain and inspect.isfunction(value) and len(inspect.signature(value).parameters) == 1
 
 
 def _is_finite_number(value: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import kvsweep.cluster
 from kvsweep.catalog.load import load
 from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster.plugins import select_plugin
 from kvsweep.cluster.profile import Profile, profile_mapping
 from kvsweep.errors import InputError
 from kvsweep.grid.fingerprint import fingerprint
@@ -77,7 +78,8 @@ def _first(study: Study, names: Sequence[str]) -> dict[str, Value]:
 def _refusal(study: Study, point: Mapping[str, Value]) -> str:
     """Return why a cell that sets only the axes of `point` cannot be, '' if it can."""
     try:
-        _config(study, point)
+        for kind, name in policies_of(_config(study, point)):
+            _require(kind, name, study.policy_files)
         _profile(study.profiles[str(point["profile"])], point.get("link"))
     except InputError as error:
         return str(error)
@@ -93,6 +95,8 @@ def _cell(study: Study, place: tuple[int, ...]) -> Cell:
     kept = any(all(point[name] == value for name, value in choice.items()) for choice in study.keep)
     try:
         config = _config(study, point)
+        for kind, name in policies_of(config):
+            _require(kind, name, study.policy_files)
         profile = _profile(study.profiles[str(point["profile"])], point.get("link"))
     except InputError as error:
         return Cell(place, point, workload, None, None, str(error), kept)
@@ -140,13 +144,33 @@ def cell_key(cell: Cell, trace_digest: str, study: Study) -> str:
     config = config_mapping(cell.config)
     config.pop("name", None)
     about = [code_digest(), trace_digest, config, profile_mapping(cell.profile), dict(study.slos)]
-    about.append(policy_digest(cell.config.retrieval.policy, study.policy_files))
+    about.append([policy_digest(kind, name, study.policy_files) for kind, name in policies_of(cell.config)])
     text = json.dumps(about, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def policies_of(config: ClusterConfig) -> tuple[tuple[str, str], ...]:
+    """Return kind and name of the policies of a cluster file that may be from files."""
+    return (
+        ("gateway", config.gateway.policy),
+        ("eviction", config.eviction.policy),
+        ("retrieval", config.retrieval.policy),
+    )
+
+
 @cache
-def policy_digest(name: str, files: Sequence[Path]) -> str:
-    """Return a digest of the decision of a retrieval policy; '' for a name that is none."""
-    policies = load_policies(files)
-    return fingerprint(policies[name].decide) if name in policies else ""
+def _require(kind: str, name: str, files: tuple[Path, ...]) -> None:
+    """Raise InputError for a policy that is not there."""
+    if kind == "retrieval":
+        load_policies(files).select([name], "retrieval: policy")
+    else:
+        select_plugin(kind, name, files)
+
+
+@cache
+def policy_digest(kind: str, name: str, files: tuple[Path, ...]) -> str:
+    """Return a digest of the decision of a policy; '' for a built-in one, whose source is the simulator's."""
+    if kind == "retrieval":
+        return fingerprint(load_policies(files)[name].decide)
+    plugin = select_plugin(kind, name, files)
+    return fingerprint(plugin.decide) if plugin else ""

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kvsweep.cluster.config import EVICTIONS, ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster import eviction
+from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
 from kvsweep.cluster.profile import Profile, profile_mapping
 from kvsweep.cluster.simulation import run
 from kvsweep.errors import InputError
@@ -126,7 +127,7 @@ def capacity_study(
         "cluster": config_mapping(config),
         "profile": {"label": profile.name, **profile_mapping(profile)},
         "trace": trace,
-        "axes": {"eviction": list(EVICTIONS), "host_tokens": [int(tokens) for tokens in found]},
+        "axes": {"eviction": list(eviction.POLICIES), "host_tokens": [int(tokens) for tokens in found]},
     }
 
 
@@ -148,9 +149,9 @@ def bounds(trace: Trace, capacities: Sequence[float]) -> Bounds:
     return Bounds(lru, infinite)
 
 
-def next_terabyte(ds: xr.Dataset, kv_bytes_per_token: float, eviction: str = "lru") -> list[dict[str, float]]:
+def next_terabyte(ds: xr.Dataset, kv_bytes_per_token: float, policy: str = "lru") -> list[dict[str, float]]:
     """Return what more host memory buys: for each step of capacity, what a further TB a worker is worth there."""
-    part = ds.sel(eviction=eviction) if "eviction" in ds.dims else ds
+    part = ds.sel(eviction=policy) if "eviction" in ds.dims else ds
     tokens = part["host_tokens"].values.astype(float)
     memory = tokens * kv_bytes_per_token / TERA
     ratio = studies.over_seeds(part["token_hit_ratio"])[0].values

@@ -19,7 +19,7 @@ from kvsweep.cluster.segments import remembering
 from kvsweep.cluster.simulation import finish, is_compiled
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results.files import check_writable, write_netcdf
-from kvsweep.studies.cells import Cell, cell_key, cells
+from kvsweep.studies.cells import Cell, cell_key, cells, policies_of
 from kvsweep.studies.dataset import study_dataset
 from kvsweep.studies.journal import Journal, journal_path
 from kvsweep.studies.metrics import labels_of, measure
@@ -257,11 +257,11 @@ def _run(job: _Job, pending: Sequence[int], n_threads: int) -> None:
 
 def _compile(job: _Job, pending: Sequence[int]) -> None:
     """Compile what the cells need, once and one after the other, by runs of a single request."""
-    kinds: dict[tuple[str, str], Cell] = {}
+    kinds: dict[tuple[str, ...], Cell] = {}
     for index in pending:
         cell = job.outcome.cells[index]
         assert cell.config is not None
-        kinds.setdefault((cell.config.fidelity, cell.config.retrieval.policy), cell)
+        kinds.setdefault((cell.config.fidelity, *(name for _, name in policies_of(cell.config))), cell)
     if not is_compiled():
         job.show.note("compiling the simulator, once (about half a minute)")
     for cell in kinds.values():

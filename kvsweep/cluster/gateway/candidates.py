@@ -21,8 +21,15 @@ def load(s: State, side: int, w: int) -> int:
     return int(s.prefill[w, col.LOAD] if side == col.PREFILL_SIDE else s.decode[w, col.LOAD])
 
 
+def load_pages(s: State, side: int, w: int) -> int:
+    """Return the pages of the prompts of the requests in progress at worker `w` of `side` [page]."""
+    return int(s.prefill[w, col.LOAD_PAGES] if side == col.PREFILL_SIDE else s.decode[w, col.LOAD_PAGES])
+
+
 def count(s: State, side: int, room: int) -> int:
     """Return the number of candidates."""
+    if room <= s.run[col.LEAST_POOL + side]:
+        return n_workers(s, side)
     found = 0
     for w in range(n_workers(s, side)):
         if pool(s, side, w) >= room:
@@ -32,6 +39,8 @@ def count(s: State, side: int, room: int) -> int:
 
 def nth(s: State, side: int, room: int, number: int) -> int:
     """Return candidate `number`, counted from 0."""
+    if room <= s.run[col.LEAST_POOL + side]:
+        return int(number)
     for w in range(n_workers(s, side)):
         if pool(s, side, w) >= room:
             if number == 0:

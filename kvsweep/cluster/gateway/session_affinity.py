@@ -11,10 +11,11 @@ from kvsweep.cluster.state import State
 def choose(s: State, side: int, r: int, room: int) -> int:
     """Return the worker of the request's session, or the next in turn where it has none or cannot hold the request."""
     session = s.request[r, col.SESSION]
-    known = s.sessions[side, session] if session >= 0 else -1
+    place = s.run[col.SESSIONS + side] + session
+    known = s.lists[place] if session >= 0 else -1
     if known >= 0 and pool(s, side, known) >= room:
         return int(known)
     w = round_robin(s, side, r, room)
     if session >= 0 and known < 0:
-        s.sessions[side, session] = w
+        s.lists[place] = w
     return w

@@ -25,7 +25,7 @@ def broken_rule(s: State) -> int:
         found = _pools(s, w)
         if found != 0:
             return found
-    for r in range(s.run[col.NEXT_ARRIVAL]):
+    for r in range(s.request.shape[0]):
         if s.request[r, col.ADMITTED] >= 0:
             found = _request(s, r)
             if found != 0:
@@ -42,16 +42,15 @@ def _pools(s: State, w: int) -> int:
     if not _are_closed(s, w):
         return 4
     device = host = idle = host_idle = 0
-    for segment in range(s.entry_of.shape[1]):
-        e = s.entry_of[w, segment]
-        if e < 0:
+    for e in range(s.run[col.N_ENTRIES]):
+        if s.entry[e, col.OF_WORKER] != w:
             continue
         device += s.entry[e, col.DEVICE]
         host += s.entry[e, col.CLAIMED]
         if s.entry[e, col.PINS] == 0:
             idle += s.entry[e, col.DEVICE]
             host_idle += s.entry[e, col.HOST]
-    for r in range(s.run[col.NEXT_ARRIVAL]):
+    for r in range(s.request.shape[0]):
         if s.request[r, col.AT_PREFILL] == w and s.request[r, col.ADMITTED] >= 0:
             device += s.request[r, col.PRIVATE]
     own = s.prefill[w]
@@ -67,11 +66,10 @@ def _pools(s: State, w: int) -> int:
 
 
 def _are_closed(s: State, w: int) -> bool:
-    for segment in range(s.entry_of.shape[1]):
-        e = s.entry_of[w, segment]
-        if e >= 0 and not _is_closed(s, e):
-            return False
-    return True
+    closed = True
+    for e in range(s.run[col.N_ENTRIES]):
+        closed = closed and (s.entry[e, col.OF_WORKER] != w or _is_closed(s, e))
+    return closed
 
 
 def _is_closed(s: State, e: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.arrivals import follow
 from kvsweep.cluster.clock import (
     decode_duration,
     decode_pool,
@@ -13,6 +14,7 @@ from kvsweep.cluster.clock import (
     schedule,
     touch_decode,
 )
+from kvsweep.cluster.gateway.loads import left_decode
 from kvsweep.cluster.state import State
 
 
@@ -119,9 +121,11 @@ def _finish(s: State, d: int, r: int) -> None:
     s.decode[d, s.run[col.GROWTH] + _residue(s, d, r)] -= 1
     own[col.PROMISED] -= -(-tokens // page)
     _hold(s, d, -tokens // page, s.run[col.NOW])
-    own[col.LOAD] -= 1
+    left_decode(s, r)
     request[col.FINISHED] = s.run[col.NOW]
     s.run[col.LEFT] -= 1
+    if request[col.FOLLOWER] >= 0:
+        follow(s, r)
     if s.run[col.LEFT] == 0:
         # Where all arrive at once; what is dropped from now on must not weigh on the mean.
         s.run[col.OCCUPANCY_END] = min(s.run[col.OCCUPANCY_END], s.run[col.NOW])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.clock import arrival_resource, due, earliest, schedule
+from kvsweep.cluster.arrivals import follow, take
+from kvsweep.cluster.asked import Asked
+from kvsweep.cluster.clock import due, earliest
 from kvsweep.cluster.gateway import choose, looks_at_caches
-from kvsweep.cluster.gateway.candidates import count
+from kvsweep.cluster.gateway.loads import routed
 from kvsweep.cluster.paper.decode import end_run, reserve_next, start_run
 from kvsweep.cluster.paper.prefill import end_retrieval, end_step, end_write, form_step, join_waiting, start_copies
 from kvsweep.cluster.paper.tiers import expire, match, resolve
 from kvsweep.cluster.paper.transfer import end_chunk, plan_inbound, release_chunks, send_next
-from kvsweep.cluster.retrieval import Decide, note_arrival
+from kvsweep.cluster.retrieval import note_arrival
 from kvsweep.cluster.state import State
 
 
-def advance(s: State, instants: int, decide: Decide) -> int:
+def advance(s: State, instants: int, ask: Asked) -> int:
     """Run for up to `instants` instants; return DONE, or why it went no further.
 
     PAUSED and GROW (more windows are needed) can go on; STUCK and NONSENSE (a policy) cannot, and ``run[SUSPECT]`` is a
@@ -28,8 +30,8 @@ def advance(s: State, instants: int, decide: Decide) -> int:
             return col.GROW
         s.run[col.NOW] = now
         while due(s, earliest(s)) == now:
-            _handle(s, earliest(s))
-        if not _dispatch(s, decide):
+            _handle(s, earliest(s), ask)
+        if not _dispatch(s, ask) or s.run[col.FAULT] != 0:
             return col.NONSENSE
     return col.PAUSED
 
@@ -46,7 +48,7 @@ def _end(s: State) -> int:
     return col.STUCK
 
 
-def _handle(s: State, resource: int) -> None:
+def _handle(s: State, resource: int, ask: Asked) -> None:
     """Change the state by the event that is due at `resource`."""
     n_prefill, n_decode = s.prefill.shape[0], s.decode.shape[0]
     if resource < n_decode:
@@ -58,31 +60,28 @@ def _handle(s: State, resource: int) -> None:
     elif resource < 2 * (n_decode + n_prefill):
         end_write(s, resource - 2 * n_decode - n_prefill)
     elif resource < 2 * n_decode + 3 * n_prefill:
-        end_step(s, resource - 2 * (n_decode + n_prefill))
+        end_step(s, resource - 2 * (n_decode + n_prefill), ask)
     else:
-        _arrive(s)
+        _arrive(s, ask)
 
 
-def _arrive(s: State) -> None:
-    r = s.run[col.NEXT_ARRIVAL]
-    s.run[col.NEXT_ARRIVAL] = r + 1
-    more = r + 1 < s.request.shape[0]
-    schedule(s, arrival_resource(s), s.request[r + 1, col.ARRIVAL] if more else col.NEVER)
+def _arrive(s: State, ask: Asked) -> None:
+    r = take(s)
     page = s.run[col.PAGE]
     at_prefill = s.request[r, col.PAGES]
     at_decode = -(-(s.request[r, col.PROMPT] + s.request[r, col.OUTPUT]) // page)
-    if count(s, col.PREFILL_SIDE, at_prefill) == 0 or count(s, col.DECODE_SIDE, at_decode) == 0:
+    if at_prefill > s.run[col.MOST_POOL] or at_decode > s.run[col.MOST_POOL_DECODE]:
         s.request[r, col.REJECTED] = 1
         s.run[col.LEFT] -= 1
+        if s.request[r, col.FOLLOWER] >= 0:
+            follow(s, r)
         return
     s.request[r, col.REJECTED] = 0
     if looks_at_caches(s):
         _match_everywhere(s, r)
-    w = choose(s, col.PREFILL_SIDE, r, at_prefill)
-    d = choose(s, col.DECODE_SIDE, r, at_decode)
-    s.request[r, col.AT_PREFILL], s.request[r, col.AT_DECODE] = w, d
-    s.prefill[w, col.LOAD] += 1
-    s.decode[d, col.LOAD] += 1
+    w = choose(s, col.PREFILL_SIDE, r, at_prefill, ask)
+    d = choose(s, col.DECODE_SIDE, r, at_decode, ask)
+    routed(s, r, w, d)
     note_arrival(s, w, r)
     resolve(s, w, r)
     join_waiting(s, w, r)
@@ -94,29 +93,30 @@ def _match_everywhere(s: State, r: int) -> None:
         s.prefill[w, col.ON_DEVICE], s.prefill[w, col.ON_HOST] = match(s, w, r)
 
 
-def _dispatch(s: State, decide: Decide) -> bool:
+def _dispatch(s: State, ask: Asked) -> bool:
     """Start what is eligible at the workers that were touched, stage by stage; False where a policy failed.
 
     A stage may touch further workers, for later stages alone.
     """
-    n_prefill, n_decode = s.prefill.shape[0], s.decode.shape[0]
-    for d in range(n_decode):
-        r = reserve_next(s, d) if s.decode[d, col.DIRTY] == 1 else -1
+    first, first_decode = s.run[col.TOUCHED], s.run[col.TOUCHED_DECODE]
+    for place in range(first_decode, first_decode + s.run[col.N_TOUCHED_DECODE]):
+        r = reserve_next(s, s.lists[place])
         while r >= 0:
             release_chunks(s, r)
-            r = reserve_next(s, d)
-    for w in range(n_prefill):
-        if s.prefill[w, col.DIRTY] == 1:
-            send_next(s, w)
-    for d in range(n_decode):
-        if s.decode[d, col.DIRTY] == 1:
-            s.decode[d, col.DIRTY] = 0
-            plan_inbound(s, d)
-            start_run(s, d)
-    for w in range(n_prefill):
-        if s.prefill[w, col.DIRTY] == 1:
-            s.prefill[w, col.DIRTY] = 0
-            if not form_step(s, w, decide):
-                return False
-            start_copies(s, w)
+            r = reserve_next(s, s.lists[place])
+    for place in range(first, first + s.run[col.N_TOUCHED]):
+        send_next(s, s.lists[place])
+    for place in range(first_decode, first_decode + s.run[col.N_TOUCHED_DECODE]):
+        d = s.lists[place]
+        s.decode[d, col.DIRTY] = 0
+        plan_inbound(s, d)
+        start_run(s, d)
+    s.run[col.N_TOUCHED_DECODE] = 0
+    for place in range(first, first + s.run[col.N_TOUCHED]):
+        w = s.lists[place]
+        s.prefill[w, col.DIRTY] = 0
+        if not form_step(s, w, ask):
+            return False
+        start_copies(s, w)
+    s.run[col.N_TOUCHED] = 0
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.clock import (
     d2h_resource,
     due,
@@ -19,6 +20,7 @@ from kvsweep.cluster.clock import (
     touch_decode,
     touch_prefill,
 )
+from kvsweep.cluster.gateway.loads import left_prefill, prefilled
 from kvsweep.cluster.paper.tiers import (
     claim_host,
     expire,
@@ -31,13 +33,13 @@ from kvsweep.cluster.paper.tiers import (
     show,
     show_written,
 )
-from kvsweep.cluster.retrieval import Decide, retrieved_pages
+from kvsweep.cluster.retrieval import retrieved_pages
 from kvsweep.cluster.state import State
 
 ADMITTED, REFUSED, NONSENSE = range(3)
 
 
-def form_step(s: State, w: int, decide: Decide) -> bool:
+def form_step(s: State, w: int, ask: Asked) -> bool:
     """Start a prefill step at worker `w` if it is idle and somebody can compute; False where a policy failed."""
     own, resource = s.prefill[w], prefill_resource(s, w)
     if due(s, resource) != col.NEVER:
@@ -56,7 +58,7 @@ def form_step(s: State, w: int, decide: Decide) -> bool:
         if own[col.USED_SLOTS] >= own[col.SLOTS]:
             why = col.BY_SLOTS
             break
-        answer = _admit(s, w, r, decide)
+        answer = _admit(s, w, r, ask)
         if answer == NONSENSE:
             return False
         if answer == REFUSED:
@@ -84,7 +86,7 @@ def join_waiting(s: State, w: int, r: int) -> None:
     touch_prefill(s, w)
 
 
-def end_step(s: State, w: int) -> None:
+def end_step(s: State, w: int, ask: Asked) -> None:
     """End the prefill step of `w`: its KV becomes visible, its chunks may be sent."""
     own, now = s.prefill[w], s.run[col.NOW]
     schedule(s, prefill_resource(s, w), col.NEVER)
@@ -94,7 +96,8 @@ def end_step(s: State, w: int) -> None:
         _reach(s, w, r, request[col.NEXT_POSITION])
         if request[col.TO_DO] == 0:
             request[col.PREFILLED] = now
-            _write_back(s, w, r)
+            prefilled(s, r)
+            _write_back(s, w, r, ask)
         _queue_chunk(s, w, r)
         if request[col.FIRST_STEP_END] < 0:
             request[col.FIRST_STEP_END] = now
@@ -147,7 +150,7 @@ def end_write(s: State, w: int) -> None:
 def leave(s: State, w: int, r: int) -> None:
     """Free the slot and the rest of request `r`, whose handoff ended."""
     s.prefill[w, col.USED_SLOTS] -= 1
-    s.prefill[w, col.LOAD] -= 1
+    left_prefill(s, r)
     _free_private(s, w, r, s.request[r, col.PRIVATE])
     let_go(s, w, r)
     touch_prefill(s, w)
@@ -160,11 +163,11 @@ def let_go(s: State, w: int, r: int) -> None:
         release(s, w, r)
 
 
-def _admit(s: State, w: int, r: int, decide: Decide) -> int:
+def _admit(s: State, w: int, r: int, ask: Asked) -> int:
     own, request = s.prefill[w], s.request[r]
     expire(s, w)
     matched, following = match(s, w, r)
-    retrieved = retrieved_pages(s, w, r, (matched, following), decide)
+    retrieved = retrieved_pages(s, w, r, (matched, following), ask)
     if retrieved < 0:
         s.run[col.SUSPECT] = r
         return NONSENSE
@@ -174,7 +177,7 @@ def _admit(s: State, w: int, r: int, decide: Decide) -> int:
         return REFUSED
     pop(s.prefill, w, col.WAITING, s.request, col.NEXT_PREFILL)
     pin(s, w, r)
-    make_room(s, w, col.DEVICE_TIER, need)
+    make_room(s, w, col.DEVICE_TIER, need, ask)
     own[col.FREE] -= need
     occupy(s, host_pool(w) - 1, need, s.run[col.NOW])
     own[col.USED_SLOTS] += 1
@@ -239,8 +242,8 @@ def _free_private(s: State, w: int, r: int, pages: int) -> None:
     occupy(s, host_pool(w) - 1, -pages, s.run[col.NOW])
 
 
-def _write_back(s: State, w: int, r: int) -> None:
-    if claim_host(s, w, r) > 0:
+def _write_back(s: State, w: int, r: int, ask: Asked) -> None:
+    if claim_host(s, w, r, ask) > 0:
         s.request[r, col.HOLDS] += 1
         push(s.prefill, w, col.WRITING, s.request, col.NEXT_WRITE, r)
 

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
+from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.clock import host_pool, occupy
-from kvsweep.cluster.eviction import victim
+from kvsweep.cluster.entries import entry_at, new_entry
+from kvsweep.cluster.eviction import GDSF, LRU, victim
+from kvsweep.cluster.eviction.gdsf import set_priority
 from kvsweep.cluster.retention import last_check
 from kvsweep.cluster.state import State
 
 
 def resolve(s: State, w: int, r: int) -> None:
     """Note the entries of the chain of request `r` at its worker `w`, new ones for segments it has not seen."""
-    parent = -1
+    parent, depth = -1, 0
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         segment = s.chain[place, col.SEGMENT]
-        e = int(s.entry_of[w, segment])
+        e = entry_at(s, w, segment)
         if e < 0:
-            e = s.run[col.N_ENTRIES]
-            s.run[col.N_ENTRIES] += 1
-            s.entry_of[w, segment] = e
+            e = new_entry(s, w, segment)
             s.entry[e, col.LENGTH] = s.chain[place, col.SEGMENT_PAGES]
-            s.entry[e, col.PARENT] = parent
+            s.entry[e, col.PARENT], s.entry[e, col.DEPTH] = parent, depth
         s.chain[place, col.ENTRY] = e
         parent = e
+        depth += s.entry[e, col.LENGTH]
 
 
 def match(s: State, w: int, r: int) -> tuple[int, int]:
@@ -31,7 +33,7 @@ def match(s: State, w: int, r: int) -> tuple[int, int]:
     on_device = True
     matched = following = 0
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
-        e = s.entry_of[w, s.chain[place, col.SEGMENT]]
+        e = entry_at(s, w, s.chain[place, col.SEGMENT])
         if e < 0 or left <= 0:
             break
         length = min(s.entry[e, col.LENGTH], left)
@@ -92,6 +94,8 @@ def release(s: State, w: int, r: int) -> None:
                 resident = s.entry[e, col.DEVICE + tier]
                 if resident > 0:
                     s.prefill[w, col.IDLE + tier] += resident
+                    if s.run[col.EVICTION] == GDSF:
+                        set_priority(s, w, tier, e)
                     _append(s, w, tier, e)
 
 
@@ -111,10 +115,11 @@ def expire(s: State, w: int) -> None:
             _drop(s, w, tier, e, pages, -(-(s.entry[e, col.RELEASED] + ttl) // check) * check)
 
 
-def make_room(s: State, w: int, tier: int, pages: int) -> None:
+def make_room(s: State, w: int, tier: int, pages: int, ask: Asked) -> None:
     """Evict idle pages of `tier` until `pages` are free; there must be enough of them."""
     while s.prefill[w, col.FREE + tier] < pages:
-        e = victim(s, w, tier)
+        is_lru = s.run[col.EVICTION] == LRU
+        e = s.prefill[w, col.IDLE_LIST + 2 * tier] if is_lru else victim(s, w, tier, ask)
         gone = min(pages - s.prefill[w, col.FREE + tier], s.entry[e, col.DEVICE + tier])
         s.prefill[w, col.EVICTED + tier] += gone
         _drop(s, w, tier, e, gone, s.run[col.NOW])
@@ -133,7 +138,7 @@ def show(s: State, w: int, r: int, upto: int) -> int:
     return int(added)
 
 
-def claim_host(s: State, w: int, r: int) -> int:
+def claim_host(s: State, w: int, r: int, ask: Asked) -> int:
     """Reserve host pages for the write-back of request `r`; return how many there are to copy.
 
     Sets WRITE_BEGIN and WRITE_END [page of the chain].
@@ -153,7 +158,7 @@ def claim_host(s: State, w: int, r: int) -> int:
     pages = min(end - begin, s.prefill[w, col.HOST_FREE] + s.prefill[w, col.HOST_IDLE])
     if pages <= 0:
         return 0
-    make_room(s, w, col.HOST_TIER, pages)
+    make_room(s, w, col.HOST_TIER, pages, ask)
     s.prefill[w, col.HOST_FREE] -= pages
     occupy(s, host_pool(w), pages, s.run[col.NOW])
     s.request[r, col.WRITE_BEGIN] = begin

@@ -1,4 +1,4 @@
-"""Handoff from prefill to decode workers: FIFO at the source, shared at the destination (README §8)."""
+"""Handoff from prefill to decode workers: FIFO at the source, shared or in turn at the destination (README §8)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def send_next(s: State, w: int) -> None:
     alone = path_duration(s, col.HANDOFF, pages)
     _bring_up(s, d)
     s.prefill[w, col.SENDING] = k
-    s.prefill[w, col.SEND_TAG] = s.decode[d, col.VIRTUAL] + UNIT * alone
+    begin = s.decode[d, col.VIRTUAL]
+    if s.run[col.SHARING] == col.SHARE_FIFO:
+        begin = max(begin, s.decode[d, col.LAST_TAG])
+    s.decode[d, col.LAST_TAG] = s.prefill[w, col.SEND_TAG] = begin + UNIT * alone
     s.prefill[w, col.SENT_PAGES] += pages
     s.decode[d, s.run[col.INBOUND] + s.decode[d, col.N_INBOUND]] = w
     s.decode[d, col.N_INBOUND] += 1
@@ -52,7 +55,7 @@ def end_chunk(s: State, d: int) -> None:
     s.decode[d, col.N_INBOUND] -= 1
     s.decode[d, s.run[col.INBOUND] + place] = s.decode[d, s.run[col.INBOUND] + s.decode[d, col.N_INBOUND]]
     if s.decode[d, col.N_INBOUND] == 0:
-        s.decode[d, col.VIRTUAL] = 0
+        s.decode[d, col.VIRTUAL] = s.decode[d, col.LAST_TAG] = 0
     k = s.prefill[w, col.SENDING]
     s.prefill[w, col.SENDING] = -1
     s.decode[d, col.RECEIVED_PAGES] += s.chunk[k, col.CHUNK_PAGES]
@@ -97,4 +100,4 @@ def _bring_up(s: State, d: int) -> None:
 
 
 def _sharing(s: State, d: int) -> int:
-    return int(s.decode[d, col.N_INBOUND]) if s.run[col.SHARED] == 1 else 1
+    return int(s.decode[d, col.N_INBOUND]) if s.run[col.SHARING] == col.SHARE_EQUALLY else 1

@@ -1,0 +1,33 @@
+"""The idle entry of least key by a policy from a file."""
+
+from __future__ import annotations
+
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.asked import Asked
+from kvsweep.cluster.clock import prefill_duration
+from kvsweep.cluster.state import State
+
+
+def victim(s: State, w: int, tier: int, ask: Asked) -> int:
+    """Return the entry without resident children of least key; notes a fault where a key is no number."""
+    e = s.prefill[w, col.IDLE_LIST + 2 * tier]
+    best, least = -1, 0.0
+    while e >= 0:
+        if s.entry[e, col.CHILDREN + tier] == 0:
+            key = _key(s, tier, e, ask)
+            if key != key:
+                s.run[col.FAULT] = col.FAULT_EVICTION
+            if best < 0 or key < least:
+                best, least = e, key
+        e = s.entry[e, col.AFTER + tier]
+    return int(best)
+
+
+def _key(s: State, tier: int, e: int, ask: Asked) -> float:
+    own, page = s.entry[e], s.run[col.PAGE]
+    begin, end = own[col.DEPTH] * page, (own[col.DEPTH] + own[col.LENGTH]) * page
+    return ask.key(
+        float(tier), float(own[col.LENGTH]), float(own[col.DEVICE + tier]), float(own[col.DEPTH]),
+        float(own[col.USES]), own[col.RELEASED] * 1e-12, own[col.BORN + tier] * 1e-12,
+        prefill_duration(s, end - begin, end * end - begin * begin) * 1e-12, float(page), s.run[col.NOW] * 1e-12,
+    )  # fmt: skip

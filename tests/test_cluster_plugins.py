@@ -1,0 +1,121 @@
+"""Gateway and eviction policies from files: found, run as compiled as plain, and refused by name."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from cluster_samples import POLICIES, cluster, fuzz_profile, pages, profile, trace
+from test_cluster_twin import EVICTION_FILE, GATEWAY_FILE, random_trace
+
+import kvsweep
+from kvsweep.cluster.plugins import EvictionContext, GatewayContext, Plugins, select_plugin
+from kvsweep.cluster.setup import initial_state
+from kvsweep.cluster.simulation import compiled_run, plain_run
+from kvsweep.cluster.state import State
+from kvsweep.errors import InputError, PolicyError
+from kvsweep.grid import jit
+from kvsweep.policies import load_policies
+
+LAST = """kind, name = "gateway", "last"
+
+
+def cost(ctx):
+    return -ctx.worker
+"""
+MOST_RECENT = """kind, name = "eviction", "most_recent"
+
+
+def key(ctx):
+    return -ctx.released_seconds
+"""
+
+
+def written(folder: Path, *sources: str) -> list[Path]:
+    files = [folder / f"policy{i}.py" for i in range(len(sources))]
+    for file, source in zip(files, sources, strict=True):
+        file.write_text(source)
+    return files
+
+
+def run(files: list[Path], requests: list[Any] | None = None, **changes: Any) -> xr.Dataset:
+    made = trace(requests or [(float(i), 257, 1, pages(10 * i, 4)) for i in range(4)])
+    return kvsweep.cluster.run(made, cluster(**changes), profile(), policy_files=files, check=True)
+
+
+def test_the_least_cost_wins_and_the_result_names_the_policy(tmp_path: Path) -> None:
+    files = written(tmp_path, LAST, MOST_RECENT)
+    ds = run(files, prefill={"count": 3}, decode={"count": 2}, gateway={"policy": "last"})
+    assert set(ds["prefill_worker"].values) == {2} and set(ds["decode_worker"].values) == {4}
+    assert ds.attrs["kvsweep_gateway"] == f"last (policy file {files[0]})"
+    assert ds.attrs["kvsweep_eviction"] == "lru (built in)"
+
+
+def test_the_least_key_goes_first(tmp_path: Path) -> None:
+    """Room for two of three prompts: the third costs the one before it its pages, and the first is there again."""
+    files = written(tmp_path, LAST, MOST_RECENT)
+    asked = [(float(i), 257, 1, pages(10 * name, 4)) for i, name in enumerate((0, 1, 2, 0))]
+    small = {"device_tokens": 640, "host_tokens": 0}
+    ds = run(files, asked, prefill=small, eviction={"policy": "most_recent"})
+    assert ds["hit_tokens"].values[-1, 0] == 256
+    assert run(files, asked, prefill=small)["hit_tokens"].values[-1, 0] < 256
+    assert ds.attrs["kvsweep_eviction"] == f"most_recent (policy file {files[1]})"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_compiled_and_uncompiled_are_equal_to_the_last_bit(seed: int, tmp_path: Path) -> None:
+    files = written(tmp_path, GATEWAY_FILE, EVICTION_FILE)
+    config = cluster(
+        {"count": 3, "device_tokens": 64, "host_tokens": 48, "chunk_tokens": 16}, {"count": 2, "device_tokens": 400},
+        page_size=4, gateway={"policy": "coarse"}, eviction={"policy": "mixed"},
+    )  # fmt: skip
+    chosen = Plugins(select_plugin("gateway", "coarse", files), select_plugin("eviction", "mixed", files))
+    made, policy = random_trace(random.Random(seed), 4), POLICIES["default_policy"]
+    one, two = (
+        runs(initial_state(made, config, fuzz_profile(), policy), policy, chosen) for runs in (compiled_run, plain_run)
+    )
+    for name, array, other in zip(State._fields, one, two, strict=True):
+        assert np.array_equal(array, other), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "message"),
+    [
+        ("gateway", LAST.replace("-ctx.worker", "float('nan')"), "policy last .*at 0.000000 s: cost returned NaN"),
+        ("eviction", MOST_RECENT.replace("-ctx.released", "float('nan') * ctx.released"), "key returned NaN"),
+        ("gateway", LAST.replace("-ctx.worker", "ctx.nothing"), "last .*: cannot be compiled: .*allowed: arithmetic"),
+        ("gateway", LAST.replace("cost", "costs"), "no 'last': .*left out: cost is missing or not plain; allowed: a f"),
+        ("gateway", LAST.replace('"gateway"', '"gate"'), "kind = 'gate'; allowed: retrieval, gateway, eviction"),
+        ("gateway", LAST.replace('"last"', '"a b"'), "no 'last': .*name = 'a b'; allowed: a name of letters"),
+        ("gateway", "raise RuntimeError('no luck')", "no 'last': policy file .*left out: RuntimeError: no luck"),
+        ("gateway", LAST.replace('"last"', '"lest"'), "gateway: policy: no 'last'; .*choose from round_robin.* lest"),
+        ("gateway", LAST.replace('"last"', '"random"'), "name 'random' is already taken by a built-in policy"),
+        ("eviction", LAST, "eviction: policy: no 'most_recent'; .*choose from lru, fifo, lfu, gdsf, belady$"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(kind: str, source: str, message: str, tmp_path: Path) -> None:
+    name = {"gateway": "last", "eviction": "most_recent"}[kind]
+    with pytest.raises(InputError, match=message) as error:
+        run(written(tmp_path, source), prefill={"device_tokens": 640}, **{kind: {"policy": name}})
+    assert "\n" not in str(error.value)
+
+
+def test_a_failing_policy_is_named_by_the_plain_source(tmp_path: Path) -> None:
+    plugin = select_plugin("gateway", "last", written(tmp_path, LAST.replace("-ctx.worker", "1 / 0")))
+    assert plugin is not None
+    with pytest.raises(PolicyError, match="gateway policy last .*: cost failed: ZeroDivisionError"):
+        plugin.ask(*range(len(GatewayContext._fields)))
+
+
+def test_other_commands_leave_them_out_and_say_so(tmp_path: Path) -> None:
+    (problem,) = load_policies(written(tmp_path, LAST)).problems
+    assert problem.endswith("left out: a policy of kind gateway is for `kvsweep cluster run`")
+
+
+def test_no_field_is_called_like_a_helper_of_the_analytic_context() -> None:
+    """Numba registers those helpers for named tuples of any kind."""
+    assert not {*GatewayContext._fields, *EvictionContext._fields} & set(jit._METHODS)
