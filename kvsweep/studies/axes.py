@@ -177,5 +177,8 @@ def _number(text: str) -> Value:
 
 def _plain(value: float) -> float | int:
     """Return a whole number as int, so that it reads back as it was written."""
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # whoever reads the field says what it may be
+        return value
     return int(number) if number.is_integer() else number

@@ -154,8 +154,8 @@ def begin(study: Study, workloads: Workloads) -> Outcome:
     for cell in found:
         try:
             keys.append("" if cell.refusal else cell_key(cell, workloads.digest(cell.workload), study))
-        except InputError as error:
-            raise InputError(f"{study.where}: trace: {error}") from error
+        except (InputError, OSError) as error:
+            raise InputError(f"{study.where}: trace: {getattr(error, 'strerror', None) or error}") from error
     return Outcome(study, found, keys)
 
 

@@ -117,6 +117,9 @@ def _made(values: dict[str, Any], where: str) -> MadeTrace:
         if name == "arrivals":
             if value not in ("poisson", "fixed"):
                 raise unknown_name(f"{where}: arrivals", value, ("poisson", "fixed"))
+        elif name == "block_size":
+            if type(value) is not int or not 1 <= value <= 65_536:
+                raise InputError(f"{where}: {name}: {shown(value)}; allowed: a whole number of 1 to 65536 tokens")
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
             raise InputError(f"{where}: {name}: {shown(value)}; allowed: a number of 0 to 1e9")
     return MadeTrace(preset, label=label, changes=values, **whole)
