@@ -263,6 +263,9 @@ def test_the_command_prints_and_estimates(tmp_path: Path) -> None:
     rows = json.loads(done("cluster", "sweep", path, "-q", "--format", "json", "--axis", "ttl=1,inf").stdout)
     assert len(rows) == 8 and {row["ttl"] for row in rows} == {"1", "inf"}
     assert list(tmp_path.iterdir()) == [path]
+    done("cluster", "sweep", path, "-q", "--report", tmp_path / "study.html")
+    assert "least mean TTFT" in (tmp_path / "study.html").read_text()
+    assert "study.html exists" in refused("cluster", "sweep", path, "-q", "--report", tmp_path / "study.html")
 
 
 @pytest.mark.parametrize(
@@ -291,7 +294,7 @@ def test_the_command_prints_and_estimates(tmp_path: Path) -> None:
         ({"trace": {"generate": "codin", "sessions": 1}}, "trace: generate: no 'codin'; did you mean 'coding'?"),
         ({"trace": {"generate": "coding", "sessions": 0}}, "trace: sessions: 0; allowed: a whole number"),
         ({"trace": {"generate": "coding", "sessions": 1, "turn": 4}}, "trace: field: no 'turn'; did you mean 'turns'?"),
-        ({"trace": {"generate": "coding", "sessions": 1, "block_size": 1.5}}, "trace: block_size: 1.5; allowed: a whole"),
+        ({"trace": {"generate": "qa", "sessions": 1, "block_size": 1.5}}, "trace: block_size: 1.5; allowed: a whole"),
         ({"trace": "x" * 400}, "trace: File name too long"),
         ({"axes": {"n_prefill": [10**400]}}, "axes: n_prefill: 1000"),
         ({"trace": ["a.jsonl", "b/a.jsonl"]}, "trace: two are called 'a'"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.options import POLICY_FILES, say
+from kvsweep.cli.options import POLICY_FILES, check_page, say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
 from kvsweep.errors import InputError, ResultError
 
@@ -41,6 +41,7 @@ def _netcdf(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
               show_envvar=True, help="Python file with a policy of your own; repeatable.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Check everything, print size and expected time, simulate one cell.")
 @click.option("--partial", is_flag=True, help="Write what an interrupted or running study has so far; run nothing.")
+@click.option("--report", type=_PATH, metavar="FILE.html", help="Write an interactive report, too.")
 @click.option("--force", is_flag=True, help="Overwrite the output.")
 @click.option("--format", "output_format", type=click.Choice(("table", "json", "csv")),
               help="Print the figures of every cell; a table where nothing is saved.")  # fmt: skip
@@ -57,6 +58,8 @@ def sweep(
     """
     from kvsweep.studies.study import read_study
 
+    if given["report"] is not None:
+        check_page("--report", given["report"], given["force"])
     found = read_study(study, axes, given["policy_files"])
     if given["dry_run"]:
         _estimate(found, output, threads, given)
@@ -72,6 +75,11 @@ def sweep(
             note(f"profile {label}: assumed, not measured")
     with _progress(quiet) as progress:
         ds = run_study(found, output, threads, given["force"], Show(progress, note))
+    if given["report"] is not None:
+        from kvsweep.report import write_report
+
+        write_report(ds, given["report"])
+        note(f"wrote {given['report']}")
     _tell(ds, output, given["output_format"], note)
 
 
