@@ -9,7 +9,19 @@ from PIL import Image
 from kvsweep.report.plots.files import write_figure
 
 HERE = Path(__file__).parent
-NAMES = ("heatmap", "success", "sufficient", "violins", "roofline", "permutations")
+NAMES = (
+    "heatmap",
+    "success",
+    "sufficient",
+    "violins",
+    "roofline",
+    "permutations",
+    "affinity",
+    "ttl",
+    "sources",
+    "cliff",
+    "capacity",
+)
 DPI = 120
 LARGEST = 120_000
 """Most bytes of a picture that is checked in."""

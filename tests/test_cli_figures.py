@@ -20,7 +20,19 @@ from kvsweep.errors import InputError
 from kvsweep.results.files import write_netcdf
 
 SCRIPTS = Path(__file__).parents[1] / "figures"
-NAMES = ("heatmap", "success", "sufficient", "violins", "roofline", "permutations")
+NAMES = (
+    "heatmap",
+    "success",
+    "sufficient",
+    "violins",
+    "roofline",
+    "permutations",
+    "affinity",
+    "ttl",
+    "sources",
+    "cliff",
+    "capacity",
+)
 
 
 def run(*arguments: str | Path) -> Result:

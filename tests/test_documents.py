@@ -37,6 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (policy,) = (body for language, body in BLOCKS if body.startswith("# greedy_restore.py"))
     (path / "greedy_restore.py").write_text(policy)
     (path / "study.yaml").write_text("stack: h200\nhit_ratio: '0:1:0.5'\n")
+    axes = "axes:\n  gateway: [round_robin, random]\n  ttl: [1, .inf]\n"
+    (path / "grid.yaml").write_text(f"cluster: cluster.yaml\nprofile: profile.yaml\ntrace: coding.jsonl\n{axes}")
     (path / "my-hardware").mkdir()
     (path / "my-hardware" / "disks.yaml").write_text(
         "MyDrive:\n  name: My drive\n  bandwidth: 1.2e+10\n  capacity: 4.0e+12\n"

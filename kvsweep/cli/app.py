@@ -21,7 +21,7 @@ from kvsweep.errors import InputError, ResultError, unknown_name
 
 COMMANDS = (
     "catalog", "simulate", "sweep", "report", "figures", "serve", "compare", "roofline", "overhead", "trace",
-    "cluster", "calibrate", "validate",
+    "cluster", "study", "calibrate", "validate",
 )  # fmt: skip
 """Subcommands; each is the click command of its own name in the module of its own name."""
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from kvsweep.cli.cluster_plan import plan
+from kvsweep.cli.cluster_sweep import sweep
 from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.errors import InputError, shown
@@ -21,7 +23,8 @@ _PATH = click.Path(path_type=Path)
 def cluster() -> None:
     """Simulate prefill-decode clusters with hierarchical KV caches, request by request.
 
-    `init` writes a cluster file and a profile, `run` plays a trace on them, `summary` tells what became of it.
+    `init` writes a cluster file and a profile, `run` plays a trace on them, `summary` tells what became of it, `sweep`
+    does so over the product of any axes, `plan` finds the fewest workers that meet an SLO.
     """
 
 
@@ -126,6 +129,10 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
 
 
 def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, float]:
+    return limits_of(text)
+
+
+def limits_of(text: str | None) -> dict[str, float]:
     """Return the limits [s] in text such as ``ttft=2s,tpot=50ms``."""
     limits: dict[str, float] = {}
     for part in text.split(",") if text else ():
@@ -189,3 +196,7 @@ def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
 
 def _quantile(name: str) -> Column:
     return Column(name, lambda row: row[1][name])
+
+
+cluster.add_command(sweep)
+cluster.add_command(plan)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kvsweep.cli.figures_study import curve, pareto, study_map, winner
 from kvsweep.cli.options import say
 from kvsweep.errors import InputError, shown
 
@@ -210,3 +211,7 @@ def _choices(select: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f"--select: {dim.strip()} is given twice; choose one value")
         chosen[dim.strip()] = value.strip()
     return chosen
+
+
+for _command in (study_map, winner, curve, pareto):
+    figures.add_command(_command)

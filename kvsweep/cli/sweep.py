@@ -21,7 +21,7 @@ from kvsweep.cli.options import (
     output_options,
     say,
 )
-from kvsweep.cli.study import RUN_SETTINGS, merged
+from kvsweep.cli.sweep_study import RUN_SETTINGS, merged
 from kvsweep.costs.inputs import SWEEP_DEFAULTS
 from kvsweep.errors import InputError
 from kvsweep.results.names import REDUCED_OVER, REDUCTIONS

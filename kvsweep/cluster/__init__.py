@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from kvsweep.cluster.simulation import run
     from kvsweep.cluster.summary import summarize
 
-__all__ = ["run", "summarize"]
+__all__ = ["run", "summarize", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        module = {"run": "simulation", "summarize": "summary"}[name]
-        return getattr(importlib.import_module(f"kvsweep.cluster.{module}"), name)
+        # Studies stand above clusters: `sweep` is reached by name, when asked for.
+        module = {"run": "cluster.simulation", "summarize": "cluster.summary", "sweep": "studies.run"}[name]
+        return getattr(importlib.import_module(f"kvsweep.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,6 +35,21 @@ _SHORT = {
     "gpu_eta": "Achieved share of peak compute",
     "storage_throughput": "Restore rate",
     "recompute_throughput": "Recompute rate",
+    "profile": "Profile",
+    "trace": "Trace",
+    "fidelity": "Fidelity",
+    "gateway": "Gateway",
+    "eviction": "Eviction",
+    "retention": "Retention",
+    "retrieval": "Retrieval",
+    "write": "Write",
+    "page_size": "Page size",
+    "chunk_tokens": "Chunk",
+    "device_tokens": "Device KV per worker",
+    "host_tokens": "Host KV per worker",
+    "ttl": "Idle TTL",
+    "rate_scale": "Rate scale",
+    "seed": "Seed",
 }
 
 _UNITS = {"1": "", "s-1": "1/s", "byte": "B", "byte s-1": "B/s"}

@@ -22,6 +22,7 @@ from kvsweep.report.labels import shorten
 from kvsweep.report.payload import DEFAULT_BUDGET, Payload, pack
 from kvsweep.results.analysis import VERDICTS
 from kvsweep.results.files import replacing
+from kvsweep.results.studies import is_study
 
 SCRIPTS = (
     "format.js", "scale.js", "cube.js", "palette.js", "views.js", "paint.js", "dom.js", "state.js", "panels.js",
@@ -40,7 +41,7 @@ def write_report(
     *,
     cells_budget: int = DEFAULT_BUDGET,
 ) -> None:
-    """Write the report of a full sweep to `path`, whole or not at all.
+    """Write the report of a full sweep or a cluster study to `path`, whole or not at all.
 
     Parameters
     ----------
@@ -53,7 +54,12 @@ def write_report(
     InputError
         For a Dataset that is no full sweep or exceeds the budget, and a path that cannot be written.
     """
-    page = render(ds, pack(ds, cells_budget))
+    if is_study(ds):
+        from kvsweep.report.study_page import render_study
+
+        page = render_study(ds, cells_budget)
+    else:
+        page = render(ds, pack(ds, cells_budget))
     with replacing(Path(path)) as temporary:
         temporary.write_text(page, encoding="utf-8")
 

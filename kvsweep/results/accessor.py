@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from kvsweep.results import analysis
+from kvsweep.results import analysis, studies
 
 if TYPE_CHECKING:
     from kvsweep.report.plots.namespace import PlotNamespace
@@ -70,6 +70,19 @@ class KvsweepAccessor:
     def sufficient(self) -> xr.DataArray:
         """Index of the simplest policy that meets the SLO, -1 where none does."""
         return analysis.sufficient(self._sweep)
+
+    def figure(self, value: str, of: str | None = None) -> xr.DataArray:
+        """One figure of a cluster study on its axes; `of` chooses a statistic, tier, SLO or cause."""
+        return studies.figure(self._ds, value, of)
+
+    @property
+    def regret(self) -> xr.DataArray:
+        """Prompt tokens of a cluster study computed beyond those of the oracle, relative to it [1]."""
+        return studies.regret(self._ds)
+
+    def winner(self, over: str, value: str = "ttft", of: str | None = None) -> xr.DataArray:
+        """Index along the axis `over` of a cluster study at which a figure is best, seeds averaged."""
+        return studies.winner(self._ds, over, value, of)
 
     @property
     def plot(self) -> PlotNamespace:

@@ -54,6 +54,17 @@ class Cube {
     this.planes.set(name, plane);
   }
 
+  /** Quantities that a picture of states does not need. */
+  get later() {
+    return this.header.quantities ?? LATER_PLANES;
+  }
+
+  /** Words for the map of the policy that is best in each cell; without others, the simplest that suffices. */
+  get best() {
+    return this.header.best ?? { title: "Simplest sufficient", caption: "Simplest policy that suffices", none: "None suffices",
+      note: "covered" };
+  }
+
   /** Name of the plane of codes that `view` draws, or counts in the legend where it draws numbers. */
   codePlane(view) {
     return this.views[view].plane ?? "verdict";

@@ -49,7 +49,7 @@ class Legend {
 
   sufficientTable(cube, theme) {
     const tiles = policyTiles(theme, cube.policies);
-    const names = [...cube.policies.map((policy) => policy.label), "None suffices"];
+    const names = [...cube.policies.map((policy) => policy.label), cube.best.none];
     this.enough = names.map(() => make("data"));
     this.shares = names.map(() => document.createTextNode(""));
     const rows = names.map((name, index) => {
@@ -60,7 +60,7 @@ class Legend {
     });
     const heads = ["Policy", "Cells", "Share"].map((text) => make("th", { scope: "col" }, text));
     return make("table", { class: "legend" },
-      make("caption", {}, "Simplest policy that suffices"),
+      make("caption", {}, cube.best.caption),
       make("thead", { class: "unseen" }, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
   }
 }

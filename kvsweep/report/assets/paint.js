@@ -70,6 +70,17 @@ function paintLetters(ctx, layout, codes, letters, colors, inks) {
   }
 }
 
+/** Greys the cells that have no number. */
+function paintMissing(ctx, layout, values) {
+  const [width, height] = [layout.plotWidth / layout.nx, layout.plotHeight / layout.ny];
+  ctx.fillStyle = "#8b9199";
+  values.forEach((value, i) => {
+    if (!Number.isNaN(value)) return;
+    const [x, y] = [cellX(layout, i % layout.nx), cellY(layout, Math.floor(i / layout.nx))];
+    ctx.fillRect(x - width / 2, y - height / 2, width, height);
+  });
+}
+
 function fillDisc(ctx, x, y, radius) {
   ctx.beginPath();
   ctx.arc(x, y, radius, 0, 2 * Math.PI);

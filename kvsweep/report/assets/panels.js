@@ -19,7 +19,7 @@ class Panels {
   build(cube) {
     this.cube = cube;
     const titles = cube.policies.map((policy, i) => `${policyMark(i)} ${policy.label}`);
-    if (cube.header.simplest) titles.push("Simplest sufficient");
+    if (cube.header.simplest) titles.push(cube.best.title);
     // Maps of the same policies stay, and with them the focus of a reader who uses the keyboard.
     if (titles.join("\n") === this.panels.map((panel) => panel.title).join("\n")) return;
     for (const panel of this.panels) panel.figure.remove();
@@ -93,7 +93,7 @@ class Panels {
       else this.paintStates(ctx, panel, codes[policy], look);
       paintContour(ctx, panel.layout, segments, true);
       paintAxes(ctx, panel.layout, xDim, yDim, theme);
-      this.describe(panel, policy === null ? coveredShare(enough, cube.policies.length) : stateShares(codes[policy], look), xDim, yDim);
+      this.describe(panel, policy === null ? coveredShare(enough, cube) : stateShares(codes[policy], look), xDim, yDim);
     }
     return {
       look,
@@ -143,6 +143,7 @@ class Panels {
   paintValues(ctx, panel, values, scale) {
     const { layout } = panel;
     paintCells(ctx, layout, Uint8Array.from(values, scale.code), null, scale.colors);
+    paintMissing(ctx, layout, values);
     if (scale.limit === null) return;
     const field = values.map((value) => Math.max(-1e6, Math.min(1e6, value - scale.limit)));
     paintContour(ctx, layout, zeroContour(field, layout.nx, layout.ny), false);
@@ -182,8 +183,9 @@ function stateShares(codes, look) {
   return told.map((state) => `${formatShare(counts[state], codes.length)} ${look.notes[state]}`).join(", ") || look.none;
 }
 
-function coveredShare(codes, none) {
-  return `${formatShare(codes.reduce((sum, code) => sum + (code !== none), 0), codes.length)} covered`;
+function coveredShare(codes, cube) {
+  const covered = codes.reduce((sum, code) => sum + (code !== cube.policies.length), 0);
+  return `${formatShare(covered, codes.length)} ${cube.best.note}`;
 }
 
 function clampIndex(index, length) {

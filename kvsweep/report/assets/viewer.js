@@ -60,7 +60,7 @@ class Viewer {
     const cube = new Cube(source);
     await cube.read(FIRST_PLANES);
     if (this.cube) {
-      await cube.read(LATER_PLANES, true);
+      await cube.read(cube.later, true);
       this.take(cube, toFragment(this.state, this.cube));
     } else {
       this.take(cube, location.hash);
@@ -80,7 +80,7 @@ class Viewer {
     this.draw();
     document.documentElement.dataset.firstPicture = String(performance.now());
     await new Promise((resolve) => setTimeout(resolve));
-    await cube.read(LATER_PLANES, true);
+    await cube.read(cube.later, true);
     this.state.view = view;
   }
 

@@ -40,7 +40,7 @@ function colorScale(cube, quantity) {
     const span = Math.log(high / low);
     return scaleOf((v) => Math.log(v / low) / span, niceValues(low, high, 5, true), SEQUENTIAL);
   }
-  const from = quantity.startsWith("total_time") ? low : 0;
+  const from = quantity.startsWith("total_time") || cube.views[quantity]?.fromLow ? low : 0;
   return scaleOf((v) => (v - from) / (high - from || 1), niceValues(from, high, 5, false), SEQUENTIAL);
 }
 

@@ -12,6 +12,7 @@ from matplotlib.font_manager import findfont, get_font
 
 from kvsweep.costs.deployment import CUSTOM
 from kvsweep.costs.inputs import NUMBER_FIELDS
+from kvsweep.report.plots.scales import count_text
 from kvsweep.report.plots.style import INK
 from kvsweep.results.attrs import mapping_attr
 from kvsweep.results.names import NAMES
@@ -26,6 +27,11 @@ TITLES: Mapping[str, str] = {
     "total_blocks": "Blocks of the request [block]",
     "stack": "Stack",
     "placement": "Placement",
+    "ttl": "Idle time to live [s]",
+    "host_tokens": "Host KV of a worker [token]",
+    "device_tokens": "Device KV of a worker [token]",
+    "chunk_tokens": "Chunk of a prefill step [token]",
+    "page_size": "Page [token]",
 }
 _PHRASES: Mapping[str, Callable[[Any], str]] = {
     "stack": str,
@@ -45,13 +51,18 @@ LONGEST_NAME = 28
 
 def axis_title(dim: str) -> str:
     """Return the title of the axis of a dim, with its unit unless the tick texts carry it."""
-    name = NAMES[dim].long_name
+    # Studies have any field of the cluster file as an axis.
+    name = NAMES[dim].long_name if dim in NAMES else dim.replace("_", " ")
     return TITLES.get(dim) or name[0].upper() + name[1:]
 
 
 def tick_text(dim: str, value: Any) -> str:
     """Return the text of one tick of a dim."""
     unit = NUMBER_FIELDS[dim].unit if dim in NUMBER_FIELDS else ""
+    if dim == "ttl" and float(value) == float("inf"):
+        return "never"
+    if dim.endswith("_tokens"):
+        return count_text(float(f"{float(value):.3g}"))
     return format_quantity(float(value), unit) if unit in ("byte", "byte/s", "FLOP/s") else plain(value_text(value))
 
 

@@ -9,7 +9,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvsweep.report.plots import heatmap, style, success, sufficient
+from kvsweep.report.plots import heatmap, study, style, success, sufficient
 from kvsweep.report.plots.heatmap import X, Y
 from kvsweep.results import analysis
 from kvsweep.results.slices import take_slice
@@ -47,6 +47,20 @@ class PlotNamespace:
             ax = ax or _figure(sufficient.HEIGHT).subplots()
             sufficient.draw(ax, part, x, y)
         return ax
+
+    def map(self, x: str, y: str, value: str = "ttft", of: str | None = None, panel: str | None = None,
+            **sel: Any) -> Figure:  # fmt: skip
+        """Return the map of a figure of a cluster study over two of its axes, a panel for each point of `panel`."""
+        return study.map_figure(self._ds, (x, y), (value, of), panel, sel)
+
+    def winner(self, x: str, y: str, over: str, value: str = "ttft", of: str | None = None, **sel: Any) -> Figure:
+        """Return the map of the point of the axis `over` of a cluster study at which a figure is best."""
+        return study.winner_figure(self._ds, (x, y), over, (value, of), sel)
+
+    def curve(self, x: str, value: str = "ttft", of: str | None = None, lines: str | None = None,
+              **sel: Any) -> Figure:  # fmt: skip
+        """Return a figure of a cluster study over one axis, a line for each point of the axis `lines`."""
+        return study.curve_figure(self._ds, x, (value, of), lines, sel)
 
 
 def _figure(height: float) -> Figure:

@@ -8,22 +8,22 @@ import pytest
 
 
 def test_the_readme_holds_the_table_of_the_kept_errors() -> None:
-    found = json.loads(validate_engines.RESULTS.read_text())
-    text = validate_engines.README.read_text()
+    found = json.loads(accuracy.RESULTS.read_text())
+    text = accuracy.README.read_text()
     assert "<!-- accuracy -->" in text
-    assert validate_engines.filled(text, found) == text
+    assert accuracy.filled(text, found) == text
 
 
 def test_the_kept_errors_meet_the_bars() -> None:
-    found = json.loads(validate_engines.RESULTS.read_text())
-    assert all(value <= limit for value, limit in validate_engines.bars(found).values())
-    assert "MISSED" not in validate_engines.printed(found)
-    assert set(found["ablation"]) == set(validate_engines.ABLATIONS)
+    found = json.loads(accuracy.RESULTS.read_text())
+    assert all(value <= limit for value, limit in accuracy.bars(found).values())
+    assert "MISSED" not in accuracy.printed(found)
+    assert set(found["ablation"]) == set(accuracy.ABLATIONS)
 
 
 def test_without_measurements_it_says_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("KVSWEEP_DATA", raising=False)
-    assert validate_engines.main() == 0
+    assert accuracy.main() == 0
     assert "skipped: KVSWEEP_DATA" in capsys.readouterr().err

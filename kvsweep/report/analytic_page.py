@@ -1,0 +1,140 @@
+"""The page that shows what the analytic model expects of each policy beside what the cluster made of it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from kvsweep.report.labels import listed, number
+from kvsweep.report.page import asset, content_security_policy, fill, rows_table
+from kvsweep.results.files import replacing
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{{csp}}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light">
+<meta name="generator" content="{{source}}">
+<title>{{title}}</title>
+<link rel="icon" href="data:,">
+<style>{{style}}</style>
+</head>
+<body>
+<header><p class="kicker">kvsweep report · {{title}}</p><h1>{{answer}}</h1></header>
+<main>{{body}}</main>
+</body>
+</html>
+"""
+_WHY = (
+    "The analytic model takes a lone request and lets restore and recompute overlap: the longer of both counts. The "
+    "cluster of fidelity paper retrieves first and computes then, in steps of whole chunks shared with other requests, "
+    "so the serial column is the prediction it should meet when nothing else runs. Waiting is told apart. A step "
+    "takes its least time however few tokens it has, which rates do not know. Policies see "
+    "the request rate of the last window in the cluster and the mean rate here, so what they decide may differ, too."
+)
+
+
+def write_analytic(ds: xr.Dataset, path: str | os.PathLike[str]) -> None:
+    """Write the page of `studies.analytic.beside` to `path`, whole or not at all."""
+    page = render_analytic(ds)
+    with replacing(Path(path)) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def render_analytic(ds: xr.Dataset) -> str:
+    """Return the page; every text of the Dataset in it is escaped."""
+    style = asset("viewer.css")
+    body = (
+        f"<p>{escape(_WHY)}</p>"
+        f'<section aria-labelledby="kv-means"><h2 id="kv-means">Means over the requests that decide</h2>{_table(ds)}'
+        "</section>"
+        f'<section aria-labelledby="kv-each"><h2 id="kv-each">Request by request</h2>{_picture(ds)}</section>'
+        '<section aria-labelledby="kv-from"><h2 id="kv-from">Where the numbers come from</h2>'
+        f"{_provenance(ds)}</section>"
+    )
+    parts = {
+        "csp": escape(content_security_policy("", style)),
+        "source": escape(str(ds.attrs.get("source", "kvsweep"))),
+        "title": escape(str(ds.attrs.get("title", ""))),
+        "style": style,
+        "answer": escape(answer(ds)),
+        "body": body,
+    }
+    return fill(_PAGE, parts)
+
+
+def answer(ds: xr.Dataset) -> str:
+    """Return in a sentence whether prediction and cluster put the same policy first."""
+    labels = [str(label) for label in ds["policy_label"].values]
+    predicted = ds["predicted_time"].mean("request").values
+    simulated = ds["ttft"].mean("request").values
+    first, second = (
+        listed([labels[i] for i in np.flatnonzero(np.isclose(values, values.min(), rtol=1e-9))])
+        for values in (predicted, simulated)
+    )
+    if first == second:
+        return f"Fastest by the analytic model and in the cluster: {first}."
+    return f"Fastest by the analytic model: {first}. In the cluster: {second}."
+
+
+def _table(ds: xr.Dataset) -> str:
+    mean = ds.mean("request")
+    hits = float(mean["host_pages"])
+    heads = (
+        "Policy", "Recomputed of the hits: predicted", "cluster", "Time: predicted, overlapped [s]",
+        "predicted, serial [s]", "cluster, without waiting [s]", "cluster over serial", "Waiting [s]", "TTFT [s]",
+        "TTFT of all requests [s]",
+    )  # fmt: skip
+    rows = []
+    for i, label in enumerate(ds["policy_label"].values):
+        one = mean.isel(policy=i)
+        serial, real = float(one["predicted_serial_time"]), float(one["simulated_time"])
+        cells = (
+            *(f"{float(one[f'{side}_reassigned']) / hits:.1%}" for side in ("predicted", "simulated")),
+            number(float(one["predicted_time"])), number(serial), number(real),
+            f"{real / serial:.3f}" if serial else "–",
+            *(number(float(one[name])) for name in ("simulated_wait", "ttft", "mean_ttft")),
+        )  # fmt: skip
+        title = escape(str(ds["policy_description"].values[i]))
+        name = f'<th scope="row" title="{title}">{escape(str(label))}</th>'
+        rows.append(f"<tr>{name}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Means by policy"><table class="summary-table">'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _picture(ds: xr.Dataset) -> str:
+    from kvsweep.report.plots.analytic import analytic_figure
+    from kvsweep.report.plots.style import styled
+
+    data = io.BytesIO()
+    with styled():
+        analytic_figure(ds).savefig(data, format="png", dpi=130, metadata={"Software": None})
+    text = base64.b64encode(data.getvalue()).decode("ascii")
+    alt = "Time of each request in the cluster against its serial prediction, a panel a policy"
+    return f'<img src="data:image/png;base64,{text}" alt="{alt}" width="936">'
+
+
+def _provenance(ds: xr.Dataset) -> str:
+    rows = [
+        ("Trace", f"{ds.attrs.get('kvsweep_trace', '')}; {ds.attrs.get('kvsweep_requests', '')} requests"),
+        ("Requests that decide", f"{ds.attrs.get('kvsweep_deciding_requests', '')}: they found KV on the host"),
+        ("Fidelity", str(ds.attrs.get("kvsweep_fidelity", ""))),
+        ("Profile", str(ds.attrs.get("kvsweep_profile_kind", ""))),
+        ("Made by", f"{ds.attrs.get('source', '')}, {ds.attrs.get('history', '')}"),
+    ]
+    files = "".join(
+        f"<p>{name}</p><pre>{escape(str(ds.attrs.get(attribute, '')).strip())}</pre>"
+        for name, attribute in (("Cluster file", "kvsweep_config"), ("Profile", "kvsweep_profile"))
+    )
+    return f'<div class="columns"><div>{rows_table(rows)}</div><div>{files}</div></div>'

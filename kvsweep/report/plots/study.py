@@ -1,0 +1,210 @@
+"""Studies of clusters: maps of a figure over two axes, maps of the best choice, and curves with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+from numpy.typing import NDArray
+
+from kvsweep.errors import InputError
+from kvsweep.report.plots import style
+from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
+from kvsweep.report.plots.labels import axis_title, plain, tick_text
+from kvsweep.report.plots.scales import count_text, log_spaced
+from kvsweep.report.plots.style import State
+from kvsweep.results import studies
+from kvsweep.results.slices import take_slice
+
+NONE = State("no result", "–", "#f1f1f1")
+CURVE_HEIGHT = 3.6
+MOST_LINES = 16
+"""Most lines of a figure that can be told apart."""
+MOST_PANELS = 12
+NUMBERED = 100
+"""Most cells of a panel in which numbers are written."""
+
+
+@style.in_style
+def map_figure(
+    ds: xr.Dataset, axes: tuple[str, str], value: tuple[str, str | None] = ("ttft", None),
+    panel: str | None = None, select: Mapping[str, Any] | None = None, spelled: str = "",
+) -> Figure:  # fmt: skip
+    """Return the map of a figure over ``axes = (x, y)``, a panel for each point of `panel`.
+
+    `value` is a figure and the point along its own dim, see `results.studies.figure`; `select` fixes other axes, and
+    seeds are averaged.
+    """
+    x, y = axes
+    array, caption = _slice(ds, value, [x, y, *([panel] if panel else [])], select or {}, spelled)
+    parts = [(None, array)] if panel is None else [(point, array.sel({panel: point})) for point in array[panel].values]
+    if len(parts) > MOST_PANELS:
+        raise InputError(f"{spelled}panel: {panel} has {len(parts)} points; allowed: at most {MOST_PANELS}")
+    made = style.new_figure(1.3 + 2.35 * style.panel_rows(len(parts)))
+    drawn = style.panels(made, len(parts))
+    norm = _norm(array.values)
+    for ax, (point, part) in zip(drawn, parts, strict=True):
+        _draw_map(ax, part.transpose(y, x), norm)
+        label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
+        if panel is not None and point is not None:
+            ax.set_title(f"{panel} {tick_text(panel, point.item())}")
+    style.outer_labels(drawn)
+    form = FuncFormatter(count_text) if norm.vmax is not None and norm.vmax >= 1e4 else None
+    made.colorbar(ScalarMappable(norm, "cividis"), ax=drawn, label=_title(array), pad=0.01, aspect=30, format=form)
+    made.suptitle(f"{ds.attrs.get('title', 'Cluster study')}\n{caption}")
+    return made
+
+
+@style.in_style
+def winner_figure(
+    ds: xr.Dataset, axes: tuple[str, str], over: str, value: tuple[str, str | None] = ("ttft", None),
+    select: Mapping[str, Any] | None = None, spelled: str = "",
+) -> Figure:  # fmt: skip
+    """Return the map over ``axes = (x, y)`` of the point of the axis `over` at which a figure is best."""
+    x, y = axes
+    array, caption = _slice(ds, value, [x, y, over], select or {}, spelled)
+    best = studies.best_along(array, over, value[0] in studies.MORE_IS_BETTER)
+    points = [tick_text(over, point) for point in array[over].values.tolist()]
+    states = [NONE, *_states(points)]
+    made = style.new_figure(4.0)
+    ax = made.subplots()
+    lettered = draw_cells(ax, best.transpose(y, x).values + 1, states)
+    label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
+    kind = "highest" if value[0] in studies.MORE_IS_BETTER else "lowest"
+    title = f"{over} with the {kind} {_title(array)}\n{caption}"
+    style.head(ax, title, state_handles([state for i, state in enumerate(states) if i or (best < 0).any()], lettered))
+    return made
+
+
+@style.in_style
+def curve_figure(
+    ds: xr.Dataset, x: str, value: tuple[str, str | None] = ("ttft", None), lines: str | None = None,
+    select: Mapping[str, Any] | None = None, spelled: str = "",
+) -> Figure:  # fmt: skip
+    """Return a figure over one axis, a line for each point of the axis `lines`, with 95 % intervals over seeds."""
+    keep = [x, *([lines] if lines else [])]
+    array, caption = _slice(ds, value, keep, select or {}, spelled)
+    half, _ = _slice(ds, value, keep, select or {}, spelled, interval=True)
+    made = style.new_figure(CURVE_HEIGHT)
+    ax = made.subplots()
+    points = [None] if lines is None else list(array[lines].values)
+    if len(points) > MOST_LINES:
+        raise InputError(f"{spelled}lines: {lines} has {len(points)} points; allowed: at most {MOST_LINES}")
+    places = axis_places(ax, x, array[x].values)
+    for i, point in enumerate(points):
+        at = {} if point is None else {lines: point}
+        label = "" if lines is None or point is None else f"{lines} {tick_text(lines, point.item())}"
+        draw_line(ax, i, places, array.sel(at).values, half.sel(at).values, label)
+    ax.set_ylabel(_title(array))
+    if np.nanmax(np.abs(array.values), initial=0.0) >= 1e4:
+        ax.yaxis.set_major_formatter(FuncFormatter(count_text))
+    ax.grid(True, axis="y")
+    title = f"{ds.attrs.get('title', 'Cluster study')}\n{caption}"
+    if lines:
+        style.head(ax, title, ax.get_lines()[: len(points)])
+    else:
+        ax.set_title(title, loc="center", fontsize=9)
+    return made
+
+
+def draw_line(ax: Axes, index: int, places: NDArray[Any], values: NDArray[Any], half: NDArray[Any], label: str) -> None:
+    """Draw line number `index`, with its interval where there is one."""
+    color = style.SERIES[index % len(style.SERIES)]
+    ax.plot(
+        places, values, color=color, label=label, marker=style.MARKERS[index % len(style.MARKERS)],
+        linestyle=style.DASHES[index % len(style.DASHES)], markersize=4,
+    )  # fmt: skip
+    if np.isfinite(half).any():
+        ax.fill_between(places, values - half, values + half, color=color, alpha=0.2, lw=0)
+
+
+def axis_places(ax: Axes, dim: str, points: NDArray[Any]) -> NDArray[Any]:
+    """Prepare the x axis for the points of `dim`; return where they are. Names and an infinite end stand in a row."""
+    numbers = points.dtype.kind in "fiu" and bool(np.isfinite(points.astype(float)).all())
+    # Points from 0 on that grow by factors have room neither on a linear nor on a log scale.
+    numbers = numbers and not (points.min() == 0 and len(points) > 3 and log_spaced(np.sort(points)[1:]))
+    ax.set_xlabel(axis_title(dim))
+    if not numbers:
+        places = np.arange(len(points))
+        ax.set_xticks(places, [tick_text(dim, point) for point in points.tolist()])
+        return places
+    ax.set_xscale("log" if log_spaced(points) else "linear")
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: tick_text(dim, value)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    return points
+
+
+def _slice(
+    ds: xr.Dataset, value: tuple[str, str | None], keep: Sequence[str], select: Mapping[str, Any], spelled: str,
+    interval: bool = False,
+) -> tuple[xr.DataArray, str]:  # fmt: skip
+    """Return a figure over the axes `keep`, seeds averaged, and the words for what is fixed."""
+    array = studies.figure(ds, *value, spelled)
+    if "seed" not in keep and "seed" not in select:
+        mean, half = studies.over_seeds(array)
+        array = (half if interval else mean).assign_attrs(array.attrs)
+    elif interval:
+        array = xr.full_like(array, np.nan, dtype="f8")
+    if len(set(keep)) < len(keep):
+        raise InputError(f"{spelled}y: {keep[-1]} is drawn over twice; allowed: different axes")
+    part = take_slice(array.rename(value[0]).to_dataset(), keep, select, f"{spelled}select " if spelled else "")
+    found = part.dataset[value[0]]
+    words = [f"{name} {tick_text(str(name), coord.item())}" for name, coord in found.coords.items()
+             if coord.ndim == 0 and name not in ("statistic", "tier", "slo", "cause")]  # fmt: skip
+    return found, " · ".join(plain(word) for word in words)
+
+
+def _draw_map(ax: Axes, part: xr.DataArray, norm: Normalize) -> None:
+    values = part.values
+    cells = np.ma.masked_invalid(values)
+    colors = ScalarMappable(norm, "cividis")
+    ax.imshow(cells, cmap="cividis", norm=norm, aspect="auto", origin="lower", interpolation="none")
+    ax.spines[:].set_visible(False)
+    ax.set_facecolor("#f1f1f1")
+    if values.size > NUMBERED:
+        return
+    for (row, column), number in np.ndenumerate(values):
+        known = np.isfinite(number)
+        shade = colors.to_rgba(number) if known else (0.95, 0.95, 0.95, 1.0)
+        ink = style.INK if 0.2126 * shade[0] + 0.7152 * shade[1] + 0.0722 * shade[2] > 0.45 else style.PAPER
+        ax.text(column, row, short(number) if known else "–", ha="center", va="center", fontsize=5.5, color=ink)
+
+
+def short(number: float) -> str:
+    """Return a number in three digits, large ones with their prefix."""
+    return count_text(float(f"{number:.3g}")) if abs(number) >= 1e4 else f"{number:.3g}"
+
+
+def _norm(values: NDArray[np.float64]) -> Normalize:
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return Normalize(0.0, 1.0)
+    low, high = float(known.min()), float(known.max())
+    return LogNorm(low, high) if low > 0.0 and high > 10.0 * low else Normalize(low, high if high > low else low + 1.0)
+
+
+def _title(array: xr.DataArray) -> str:
+    of = str(array.attrs.get("kvsweep_of", ""))
+    units = str(array.attrs.get("units", ""))
+    tokens = str(array.name).endswith(("tokens", "occupancy"))
+    units = "token" if tokens else {"1": "", "s-1": "1/s"}.get(units, units)
+    name = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}.get(str(array.name), str(array.name).replace("_", " "))
+    return " ".join(part for part in (name, plain(of), f"[{units}]" if units else "") if part)
+
+
+def _states(points: Sequence[str]) -> list[State]:
+    """Return how each point is drawn: a colour, a letter and a hatch of its own."""
+    states: list[State] = []
+    for i, point in enumerate(points):
+        taken = {NONE.letter, *(state.letter for state in states)}
+        letters = [letter for letter in point.upper() if letter.isascii() and letter.isalnum()]
+        letter = next(each for each in (*letters, *"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789?") if each not in taken)
+        states.append(State(plain(point), letter, style.SERIES[i % len(style.SERIES)], style.HATCHES[i % 8]))
+    return states

@@ -1,0 +1,271 @@
+"""Running a study: cells in parallel threads, each result journalled as it comes, failures kept beside results."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.segments import remembering
+from kvsweep.cluster.simulation import finish, is_compiled
+from kvsweep.errors import InputError, ResultError
+from kvsweep.results.files import check_writable, write_netcdf
+from kvsweep.studies.cells import Cell, cell_key, cells, policies_of
+from kvsweep.studies.dataset import study_dataset
+from kvsweep.studies.journal import Journal, journal_path
+from kvsweep.studies.metrics import labels_of, measure
+from kvsweep.studies.study import Study, parse_study, read_study
+from kvsweep.studies.workloads import Workloads
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Progress = Callable[[int, int], None]
+"""Called with the cells done and all cells."""
+CHECKPOINT_SECONDS = 30.0
+"""Time between two writings of what there is of the result [s]."""
+HELD = 4
+"""Traces, and page tries of them, that are held at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """How a running study speaks: `progress` moves a bar, `note` says a line; neither by default."""
+
+    progress: Progress | None = None
+    note: Callable[[str], None] = lambda line: None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What there is of a study: its cells, the key of each, and a record for each key that was run."""
+
+    study: Study
+    cells: list[Cell]
+    keys: list[str]
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def record(self, index: int) -> dict[str, Any] | None:
+        """Return the record of a cell: figures, or why there are none; None where it has not been run."""
+        cell = self.cells[index]
+        return {"failed": cell.refusal} if cell.refusal else self.records.get(self.keys[index])
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """Return why cells have no figures, by their number."""
+        records = ((index, self.record(index)) for index in range(len(self.cells)))
+        return {index: str(record["failed"]) for index, record in records if record and "failed" in record}
+
+
+def sweep(
+    study: Mapping[str, Any] | str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    policy_files: Sequence[str | Path] = (),
+    force: bool = False,
+) -> xr.Dataset:
+    """Return the figures of every cell of a study: full simulations over the product of its axes.
+
+    Parameters
+    ----------
+    study
+        A study file, or a mapping as it holds.
+    output
+        NetCDF file to write; an interrupted study goes on from the journal beside it. None keeps nothing.
+    threads
+        Simulations at a time, all cores by default.
+    policy_files
+        Files with restore-or-recompute policies.
+    force
+        Overwrite `output`.
+
+    Raises
+    ------
+    InputError
+        For a study, file or figure that cannot be used.
+    ResultError
+        Where no cell could be simulated.
+    """
+    files = tuple(Path(file) for file in policy_files)
+    checked = (
+        parse_study(study, "study", policy_files=files)
+        if isinstance(study, Mapping)
+        else read_study(Path(study), policy_files=files)
+    )
+    return run_study(checked, Path(output) if output is not None else None, threads, force)
+
+
+def run_study(
+    study: Study, output: Path | None, threads: int | None = None, force: bool = False, show: Show | None = None
+) -> xr.Dataset:
+    """Return the Dataset of a study, written to `output` if that is a file; see `sweep`."""
+    show = show or Show()
+    check_output(output, force)
+    n_threads = checked_threads(threads)
+    workloads = Workloads(study, HELD)
+    outcome = begin(study, workloads)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(remembering(HELD))
+        journal = stack.enter_context(Journal(journal_path(output))) if output is not None else None
+        if journal is not None:
+            outcome.records = journal.records
+        pending = _pending(outcome, output)
+        if len(pending) < len(outcome.cells):
+            known = len(outcome.cells) - len(pending) - sum(bool(cell.refusal) for cell in outcome.cells)
+            if known:
+                show.note(f"resuming: {known} of {len(outcome.cells)} simulations are done")
+        _run(_Job(outcome, workloads, journal, output, show), pending, n_threads)
+        if not any(record and "failed" not in record for record in map(outcome.record, range(len(outcome.cells)))):
+            raise ResultError(f"no simulation of the study could be run: {next(iter(outcome.failures.values()))}")
+        ds = study_dataset(outcome)
+        if output is not None and journal is not None:
+            write_netcdf(ds, output)
+            journal.remove()
+    return ds
+
+
+def check_output(output: Path | None, force: bool) -> None:
+    """Refuse early an output that cannot be written; one whose journal is there is a study to be continued."""
+    if output is not None:
+        check_writable(output, force or journal_path(output).exists())
+
+
+def checked_threads(threads: int | None) -> int:
+    """Return the number of threads; raises InputError for less than one."""
+    if threads is not None and not 1 <= threads <= 4096:
+        raise InputError(f"--threads: {threads}; allowed: 1 to 4096")
+    return threads or len(os.sched_getaffinity(0))
+
+
+def begin(study: Study, workloads: Workloads) -> Outcome:
+    """Return the outcome of a study of which nothing was run; reads every trace, and refuses what cannot be read."""
+    found = cells(study)
+    keys = []
+    for cell in found:
+        try:
+            keys.append("" if cell.refusal else cell_key(cell, workloads.digest(cell.workload), study))
+        except (InputError, OSError) as error:
+            raise InputError(f"{study.where}: trace: {getattr(error, 'strerror', None) or error}") from error
+    return Outcome(study, found, keys)
+
+
+def kept_file(output: Path, key: str) -> Path:
+    """Return the file with the requests of a kept cell, in a folder beside the output."""
+    return output.with_suffix(".cells") / f"{key[:16]}.nc"
+
+
+def _pending(outcome: Outcome, output: Path | None) -> list[int]:
+    """Return the cells to run, those of one trace together; cells that are the same simulation run once."""
+    known, pending = set(outcome.records), {}
+    for index, cell in enumerate(outcome.cells):
+        if cell.refusal:
+            continue
+        key = outcome.keys[index]
+        lacking = cell.kept and output is not None and not kept_file(output, key).exists()
+        if lacking or (key not in known and key not in pending):
+            pending[key] = index
+
+    def order(index: int) -> tuple[Any, ...]:
+        cell = outcome.cells[index]
+        assert cell.config is not None
+        workload = cell.workload
+        return (workload.trace, workload.seed, workload.rate or 0.0, workload.scale, cell.config.page_size, index)
+
+    return sorted(pending.values(), key=order)
+
+
+@dataclass(slots=True)
+class _Job:
+    """A study under way."""
+
+    outcome: Outcome
+    workloads: Workloads
+    journal: Journal | None
+    output: Path | None
+    show: Show
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    written: float = field(default_factory=time.monotonic)
+    stopped: bool = False
+
+    def one(self, index: int) -> None:
+        """Run a cell and keep what became of it."""
+        if self.stopped:
+            return
+        record = self.record(index)
+        with self.lock:
+            key = self.outcome.keys[index]
+            if self.journal is not None:
+                self.journal.add(key, record)
+            else:
+                self.outcome.records[key] = record
+            if self.output is not None and time.monotonic() - self.written > CHECKPOINT_SECONDS:
+                write_netcdf(study_dataset(self.outcome), self.output)
+                self.written = time.monotonic()
+
+    def record(self, index: int) -> dict[str, Any]:
+        """Return the record of a cell; what goes wrong with it is one."""
+        cell, study = self.outcome.cells[index], self.outcome.study
+        assert cell.config is not None and cell.profile is not None
+        began = time.thread_time()
+        try:
+            trace = self.workloads.trace(cell.workload)
+            run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files)
+            ds = dataset(run)
+            if cell.kept and self.output is not None:
+                file = kept_file(self.output, self.outcome.keys[index])
+                file.parent.mkdir(exist_ok=True)
+                write_netcdf(ds, file)
+            figures = measure(ds, study.slos)
+        except (InputError, ResultError) as error:
+            return {"failed": str(error)}
+        except MemoryError:
+            return {"failed": "out of memory"}
+        return {"figures": figures, "labels": labels_of(ds), "seconds": round(time.thread_time() - began, 6)}
+
+
+def _run(job: _Job, pending: Sequence[int], n_threads: int) -> None:
+    """Run the cells `pending`; on Ctrl-C or a failure to write, those under way end and are kept."""
+    if not pending:
+        return
+    _compile(job, pending)
+    total = len(job.outcome.cells)
+    done = total - len(pending)
+    with ThreadPoolExecutor(min(n_threads, len(pending))) as pool:
+        futures = [pool.submit(job.one, index) for index in pending]
+        try:
+            for future in futures:
+                future.result()
+                done += 1
+                if job.show.progress is not None:
+                    job.show.progress(done, total)
+        except BaseException:
+            job.stopped = True
+            for future in futures:
+                future.cancel()
+            raise
+
+
+def _compile(job: _Job, pending: Sequence[int]) -> None:
+    """Compile what the cells need, once and one after the other, by runs of a single request."""
+    kinds: dict[tuple[str, ...], Cell] = {}
+    for index in pending:
+        cell = job.outcome.cells[index]
+        assert cell.config is not None
+        kinds.setdefault((cell.config.fidelity, *(name for _, name in policies_of(cell.config))), cell)
+    if not is_compiled():
+        job.show.note("compiling the simulator, once (about half a minute)")
+    for cell in kinds.values():
+        assert cell.config is not None and cell.profile is not None
+        trace = job.workloads.trace(cell.workload)
+        with contextlib.suppress(InputError, ResultError):  # the cell itself will tell
+            finish(trace.select(np.arange(1)), cell.config, cell.profile, policy_files=job.outcome.study.policy_files)
