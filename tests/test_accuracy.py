@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from benchmarks import accuracy
+
 
 def test_the_readme_holds_the_table_of_the_kept_errors() -> None:
     found = json.loads(accuracy.RESULTS.read_text())

@@ -262,8 +262,8 @@ def _compile(job: _Job, pending: Sequence[int]) -> None:
         cell = job.outcome.cells[index]
         assert cell.config is not None
         kinds.setdefault((cell.config.fidelity, *(name for _, name in policies_of(cell.config))), cell)
-    if not is_compiled():
-        job.show.note("compiling the simulator, once (about half a minute)")
+    if not all(is_compiled(fidelity) for fidelity, *_ in kinds):
+        job.show.note("compiling the simulator, once (a minute or some)")
     for cell in kinds.values():
         assert cell.config is not None and cell.profile is not None
         trace = job.workloads.trace(cell.workload)
