@@ -33,7 +33,8 @@ def main(wanted: list[str]) -> int:
         except Skipped as reason:
             print(f"\n{area}\n  skipped: {reason}")
             continue
-        figures.print_figures(area, found)
+        if found:
+            figures.print_figures(area, found)
         missed += [figure.name for figure in found if figure.passed is False]
     if missed:
         print(f"\noff and unexplained: {'; '.join(missed)}")
