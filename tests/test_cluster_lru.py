@@ -19,6 +19,9 @@ from kvsweep.trace.generate import generate
 from kvsweep.trace.model import Ints, Trace
 from kvsweep.trace.reuse import hit_ratios, hit_tokens, reuse
 
+block_by_block = pytest.mark.parametrize("fidelity", ["paper"])
+"""The engine evicts whole nodes of a tree, and the whole amount that it asks for."""
+
 
 def cluster_tokens(case: Trace, pages: int, fidelity: str) -> Ints:
     config = lone_cache(case.block_size, pages, fidelity)
@@ -67,6 +70,7 @@ def leaf_first_tokens(case: Trace, capacity: int) -> Ints:
     return hits
 
 
+@block_by_block
 @pytest.mark.parametrize("blocks", [200, 500, 1000, 2000, 4000])
 def test_hits_of_whole_blocks_are_those_of_stack_distances(blocks: int, fidelity: str) -> None:
     """Every prompt is full blocks and a token: the cluster is an LRU cache that is told of leaves first."""
@@ -85,6 +89,7 @@ def test_an_infinite_cache_hits_what_reuse_says(fidelity: str) -> None:
     assert int(tokens.sum()) / int(case.input_tokens.sum()) == hit_ratios(case, reuse(case), [None])[0] > 0.5
 
 
+@block_by_block
 @pytest.mark.parametrize("blocks", [150, 600, 2500])
 def test_what_differs_from_the_reference_are_named_rules(blocks: int, fidelity: str) -> None:
     case = documents()
@@ -94,6 +99,7 @@ def test_what_differs_from_the_reference_are_named_rules(blocks: int, fidelity: 
     assert len({int(tokens.sum()) for tokens in ladder}) == len(ladder)
 
 
+@block_by_block
 @pytest.mark.parametrize("seed", range(30))
 def test_small_pools_too(seed: int, fidelity: str) -> None:
     case = families(seed)
