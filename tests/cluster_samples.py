@@ -33,7 +33,7 @@ def path(**changes: Any) -> dict[str, Any]:
 def profile(page: int = PAGE, **changes: Any) -> Profile:
     """Return a profile of 1 us a token, 1 ms a decode step, 1 ms a page of 64 tokens on every path."""
     values: dict[str, Any] = {
-        "name": "round figures", "tp": 1, "kv_bytes_per_token": 1000.0 * PAGE / page,
+        "name": "round figures", "tp": 1, "n_layers": 4, "kv_bytes_per_token": 1000.0 * PAGE / page,
         "prefill": {"boundary": "whole", "token_seconds": TOKEN},
         "decode": {"boundary": "whole", "batch": [1], "base_seconds": [STEP], "context_token_seconds": [0.0]},
         "handoff": path(), "h2d": path(), "d2h": path(),
@@ -150,7 +150,7 @@ def fuzz_profile() -> Profile:
     """Return a profile in which everything takes a different, odd time."""
     return parse_profile(
         {
-            "name": "odd figures", "tp": 1, "kv_bytes_per_token": 1000.0,
+            "name": "odd figures", "tp": 1, "n_layers": 4, "kv_bytes_per_token": 1000.0,
             "prefill": {"boundary": "whole", "fixed_seconds": 1.1e-3, "token_seconds": 1.3e-4,
                         "token_pair_seconds": 1.7e-6, "least_seconds": 1.9e-3},
             "decode": {"boundary": "whole", "batch": [1, 2, 4], "base_seconds": [1.1e-3, 1.2e-3, 1.5e-3],

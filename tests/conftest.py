@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 CASES = Path(__file__).parent / "cases"
-FIDELITIES = ("paper",)
+FIDELITIES = ("paper", "engine")
 """Fidelities of the cluster simulator that its oracles are asked of."""
 
 # Set before any test module imports kvsweep; subprocesses inherit it.

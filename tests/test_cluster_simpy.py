@@ -1,6 +1,7 @@
 """The queueing skeleton of the cluster simulator against a SimPy model of it, request by request.
 
-Fidelity engine: an engine looks at its queues at the boundaries of its loop, and admits to decode by another rule.
+Of fidelity paper alone: an engine reserves before it prefills, holds slots by batch, looks at its queues at the
+boundaries of its loop and retracts; the model has none of this. The engine's rules have their slow twin.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import kvsweep
 
 TIMES = ("prefill_start", "prefill_end", "handoff_end", "first_token", "finish")
 PICO = 1e-12
+pytestmark = pytest.mark.parametrize("fidelity", ["paper"])
 # Odd figures, so that nothing but cause and effect falls on one instant.
 ODD = {"token": 1_000_003, "step": 50_000_017, "copy": 210_000_011, "decode_base": 700_000_003,
        "decode_sequence": 30_000_001}  # fmt: skip

@@ -138,7 +138,8 @@ def random_profile(rng: random.Random) -> Profile:
     slower = rng.choice((1, 3, 20))
     return parse_profile(
         {
-            "name": "fuzzed", "tp": 1, "kv_bytes_per_token": 20_000.0, "prefill": {"boundary": "whole", **step},
+            "name": "fuzzed", "tp": 1, "n_layers": 4, "kv_bytes_per_token": 20_000.0,
+            "prefill": {"boundary": "whole", **step},
             "decode": {"boundary": "whole", "batch": [1, 2, 4], "base_seconds": base,
                        "context_token_seconds": per_token},
             "handoff": path(setup_seconds=setup, bytes_per_s=rate * 2), "h2d": path(bytes_per_s=rate * 3 / slower),

@@ -210,7 +210,7 @@ def test_extensions_are_named() -> None:
 
 def test_what_the_engine_needs_is_asked_for() -> None:
     with pytest.raises(InputError, match="n_layers: missing"):
-        kvsweep.cluster.run(trace([(0.0, 64, 1, ())]), engine(), profile())
+        kvsweep.cluster.run(trace([(0.0, 64, 1, ())]), engine(), profile(n_layers=None))
     with pytest.raises(InputError, match="profile: l3_read: missing"):
         run([(0.0, 64, 1, ())], engine(l3={"pool_tokens": 1000}))
     with pytest.raises(InputError, match="l3: with write policy none"):
