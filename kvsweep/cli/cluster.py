@@ -162,7 +162,7 @@ def summary(file: Path, slo: dict[str, float], output_format: str) -> None:
 
 
 def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
-    from kvsweep.cluster.summary import RESOURCES
+    from kvsweep.cluster.summary import resource
 
     counts = f"{found['requests']} requests, {found['rejected']} rejected"
     click.echo(f"{counts}; {found['simulated_seconds']:.1f} s simulated")
@@ -184,7 +184,9 @@ def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
         lines.append(("goodput [requests/s]", found["goodput"]))
     print_table(lines, [Column("figure", lambda row: row[0]), Column("value", lambda row: row[1])])
     click.echo()
-    click.echo(f"The slowest twentieth by TTFT waited longest for: {RESOURCES[found['bottleneck']]}")
+    click.echo(
+        f"The slowest twentieth by TTFT waited longest for: {resource(found['bottleneck'], found['utilization'])}"
+    )
 
 
 def _quantile(name: str) -> Column:

@@ -266,7 +266,7 @@ def _groups(groups: object, where: str) -> dict[str, Any]:
             raise InputError(f"{at}: {shown(group)} is not a mapping of fields; allowed: role, count, tp, …")
         fields = dict(group)
         role = fields.pop("role", None)
-        if role not in found:
+        if not isinstance(role, str) or role not in found:
             raise unknown_name(f"{at}: role", role, found)
         if role != "prefill" and "graph_buckets" in fields:
             buckets = _buckets(fields.pop("graph_buckets"), f"{at}: graph_buckets")

@@ -151,7 +151,11 @@ def parse_profile(values: Mapping[str, Any], where: str) -> Profile:
     fields["decode"] = _decode_model(decode, f"{where}: decode")
     require_fields(Profile, fields, where, {})
     profile = Profile(**fields)
-    for name, span in _spans(profile).items():
+    spans = _spans(profile)
+    for name in ("l3_read", "l3_write"):
+        path = getattr(profile, name)
+        spans[f"{name}: payload_bytes"] = path.payload_bytes if path is not None else None
+    for name, span in spans.items():
         if span is not None and span.low > span.high:
             raise InputError(
                 f"{where}: {name}: low {span.low:g} is above high {span.high:g}; allowed: low at most high"

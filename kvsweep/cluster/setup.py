@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import eviction, gateway, retention
 from kvsweep.cluster.config import SHARINGS, ClusterConfig
-from kvsweep.cluster.engine.setup import extend
-from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
+from kvsweep.cluster.engine.setup import check_range, extend
+from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients, path_coefficients
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State, winner_tree
 from kvsweep.cluster.workload import PICO, Turns, turns
@@ -271,6 +271,13 @@ def _longest_served(trace: Trace, config: ClusterConfig) -> int:
     return int(whole[fits].max(initial=1))
 
 
+def _paths(config: ClusterConfig, profile: Profile) -> list[tuple[int, int]]:
+    paths = [profile.handoff, profile.h2d, profile.d2h]
+    if config.l3 is not None:
+        paths += [path for path in (profile.l3_read, profile.l3_write) if path is not None]
+    return [path_coefficients(path) for path in paths]
+
+
 def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy) -> None:
     """Refuse figures with which integers of the core would overflow."""
     times = coefficients(profile, config.page_size)
@@ -284,13 +291,15 @@ def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: 
     pairs = 2 * (tokens + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
     context = max(group.max_running for group in config.decode) * longest
     slope = max(profile.decode.context_token_seconds, default=0.0)
-    copies = [int(setup) + int(per_byte) * payload for setup, per_byte in times.paths]
+    copies = [int(setup) + int(per_byte) * payload for setup, per_byte in _paths(config, profile)]
     worst = max(
         pairs + (tokens + config.page_size) * int(times.prefill[1]),
         context * round(slope * 1e15) * 2,
         max(copies),
-        max(copies) // 1_000_000 * 256 * config.n_prefill,
+        max(copies) // 1_000_000 * 256 * max(config.n_prefill, config.n_decode),
     )
+    if config.fidelity == "engine":
+        check_range(config, profile, longest, int((trace.input_tokens + trace.output_tokens).sum()))
     if worst > _LARGE:
         raise InputError(
             f"a request of {longest} tokens and profile {profile.name!r} make times the clock cannot hold; "
