@@ -17,6 +17,7 @@ from cli_runner import GOOD_POLICY, done, refused
 import kvsweep
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import simulation
+from kvsweep.cluster.config import notes_of, parse_config
 from kvsweep.cluster.state import State
 
 RUN = ("cluster", "run", "t.jsonl", "--config", "c.yaml", "--profile", "p.yaml", "-o", "r.nc", "--events", "e.nc", "-q")
@@ -354,3 +355,36 @@ def test_profiles_for_l3_and_writing_back(part: str, change_of_it: Any, said: st
     if part == "d2h":
         change("p.yaml", lambda profile: profile.update(kv_bytes_per_token=1e9))
     assert refusal().startswith(said)
+
+
+def test_a_run_that_outlasts_the_clock() -> None:
+    change(
+        "p.yaml", lambda profile: profile["decode"].update(batch=[1], base_seconds=[100.0], context_token_seconds=[0])
+    )
+    change("c.yaml", lambda config: config["workers"][1].update(max_running=1))
+    Path("t.jsonl").write_text(lines(row(n_output=100_000)))
+    assert "make times the clock cannot hold" in refusal()
+    Path("t.jsonl").write_text(lines(*(row(n_output=20_000) for _ in range(3))))
+    assert refusal().startswith("the run lasts longer than 4.61e+06 s, what the clock can hold; allowed: ")
+
+
+def test_decode_times_that_grow_beyond_all_sense() -> None:
+    grows = {"batch": [1, 2], "base_seconds": [0.0, 100.0], "context_token_seconds": [0, 0]}
+    change("p.yaml", lambda profile: profile["decode"].update(grows))
+    change("c.yaml", lambda config: config["workers"][1].update(graph_buckets=[65_536]))
+    assert refusal().startswith(
+        "profile 'roofline qwen3-8b l20z tp2': decode: goes on to 6.55e+06 s for batches of 65536; allowed: "
+    )
+
+
+def test_a_budget_above_all_prompts_is_none() -> None:
+    change("c.yaml", lambda config: config["workers"][0].update(chunk_tokens=64 * 10**7))
+    assert not results()["rejected"].any()
+
+
+def test_l3_without_effect_is_told() -> None:
+    values = yaml.safe_load(Path("c.yaml").read_text())
+    values |= {"fidelity": "engine", "l3": {"pool_tokens": 10**7}}
+    assert notes_of(parse_config(values, "c.yaml")) == []
+    values["workers"][0]["host_tokens"] = values["workers"][0]["device_tokens"]
+    assert notes_of(parse_config(values, "c.yaml"))[0].startswith("l3: without effect: workers fetch from it only with")

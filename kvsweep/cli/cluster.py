@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.errors import InputError, shown
 from kvsweep.results.files import check_writable, replacing
 from kvsweep.units import parse_quantity
+
+if TYPE_CHECKING:
+    from kvsweep.cluster.config import ClusterConfig
 
 _PATH = click.Path(path_type=Path)
 
@@ -111,6 +114,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     if not quiet:
         if service.kind == "assumed":
             say(f"{profile}: assumed, not measured")
+        _say_without_effect(config, cluster_config)
         if not is_compiled(cluster_config.fidelity):
             say("compiling the simulator, once (a minute or some)")
     finished = finish(requests, cluster_config, service, **options)
@@ -123,6 +127,13 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
         write_events(finished, events)
     if not quiet:
         say(f"wrote {output}: {ds.sizes['request']} requests, {int(ds['rejected'].sum())} of them rejected")
+
+
+def _say_without_effect(path: Path, config: ClusterConfig) -> None:
+    from kvsweep.cluster.config import notes_of
+
+    for note in notes_of(config):
+        say(f"{path}: {note}")
 
 
 def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, float]:

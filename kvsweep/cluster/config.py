@@ -236,6 +236,13 @@ def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
     return config
 
 
+def notes_of(config: ClusterConfig) -> list[str]:
+    """Return what `config` states without effect."""
+    if config.l3 is None or any(group.host_tokens > group.device_tokens for group in config.prefill):
+        return []
+    return ["l3: without effect: workers fetch from it only with more host_tokens than device_tokens"]
+
+
 def config_mapping(config: ClusterConfig) -> dict[str, Any]:
     """Return `config` as a cluster file would state it, everything resolved."""
     values = dataclasses.asdict(config)

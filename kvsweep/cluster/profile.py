@@ -215,6 +215,12 @@ def decode_coefficients(profile: Profile, buckets: Sequence[int], max_running: i
     padded = np.where(place < len(buckets), np.append(buckets, 0)[place], sizes)
     model = profile.decode
     found = [_continued(padded, model.batch, values) for values in (model.base_seconds, model.context_token_seconds)]
+    longest = max(float(values.max()) for values in found)
+    if longest > 1000.0:
+        raise InputError(
+            f"profile {profile.name!r}: decode: goes on to {longest:.3g} s for batches of {padded.max()}; "
+            "allowed: at most 1000 s, or a larger last batch size"
+        )
     return np.ascontiguousarray(np.round(FEMTO * np.stack(found, axis=1)).astype(np.int64))
 
 

@@ -283,12 +283,13 @@ def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: 
     times = coefficients(profile, config.page_size)
     longest = _longest_served(trace, config)
     payload = (longest // config.page_size + 1) * times.page_bytes
-    # A step has no more than a budget; some policies look at the time of a whole prompt in one.
-    tokens = max(longest, config.page_size, *(group.chunk_tokens for group in config.prefill))
+    # A step has no more than a budget, or than all that may be in it; some policies look at a whole prompt in one.
+    step = max(min(g.chunk_tokens, g.device_tokens, g.max_running * longest) for g in config.prefill)
+    tokens = max(longest, config.page_size, step)
     by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady")
     whole = _retrieval_code(policy) == col.RETRIEVE_ASK or by_cost
-    reach = tokens if whole else max(g.chunk_tokens for g in config.prefill)
-    pairs = 2 * (tokens + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
+    reach = tokens if whole else step
+    pairs = 2 * (longest + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
     context = max(group.max_running for group in config.decode) * longest
     slope = max(profile.decode.context_token_seconds, default=0.0)
     copies = [int(setup) + int(per_byte) * payload for setup, per_byte in _paths(config, profile)]
@@ -298,6 +299,10 @@ def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: 
         max(copies),
         max(copies) // 1_000_000 * 256 * max(config.n_prefill, config.n_decode),
     )
+    for group in config.decode:
+        # Steps of a batch that does not change happen in one go.
+        base, slope = decode_coefficients(profile, group.graph_buckets, group.max_running).max(axis=0).tolist()
+        worst = max(worst, longest * (base + context * slope) // 1000)
     if config.fidelity == "engine":
         check_range(config, profile, longest, int((trace.input_tokens + trace.output_tokens).sum()))
     if worst > _LARGE:
