@@ -17,6 +17,7 @@ from cli_runner import GOOD_POLICY, done, refused
 import kvsweep
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import simulation
+from kvsweep.cluster.config import notes_of, parse_config
 from kvsweep.cluster.state import State
 
 RUN = ("cluster", "run", "t.jsonl", "--config", "c.yaml", "--profile", "p.yaml", "-o", "r.nc", "--events", "e.nc", "-q")
@@ -290,3 +291,100 @@ def test_a_run_without_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     message = refused(*RUN, code=1)
     assert message.startswith("no progress: nothing is due and 3 requests are not done; request 0 ")
     assert "waits for its admission" in message and nothing_written()
+
+
+# -- what engine fidelity alone knows
+
+
+def engine(**changes: Any) -> None:
+    """Set up a cluster file of engine fidelity with these changes."""
+    done("cluster", "init", "--fidelity", "engine", "-o", "c.yaml", "--profile", "p.yaml", "--force")
+    change("c.yaml", lambda config: config.update(changes))
+
+
+COLOCATED = {"role": "colocated", "tp": 2, "device_tokens": 262_144, "host_tokens": 524_352}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"workers": [{"role": ["prefill"]}]}, "c.yaml: workers[0]: role: no ['prefill']; did you mean "),
+        ({"workers": [{"role": {}}]}, "c.yaml: workers[0]: role: no {}; choose from prefill, decode, colocated"),
+        ({"fidelity": 1}, "c.yaml: fidelity: no 1; choose from engine, paper"),
+        ({"engine": {"schedule": None, "overlap": "on"}}, "c.yaml: engine: overlap: 'on' is neither true nor false"),
+        ({"engine": {"schedule": "sjf"}}, "c.yaml: engine: schedule: no 'sjf'; choose from fcfs, lpm"),
+        ({"engine": {"conservativeness": float("nan")}}, "c.yaml: engine: conservativeness: nan is out of range"),
+        ({"l3": {}}, "c.yaml: l3: pool_tokens: missing"),
+        ({"l3": {"pool_tokens": 0}}, "c.yaml: l3: pool_tokens: 0 is out of range"),
+        ({"l3": {"pool_tokens": 10**7}, "write": {"policy": "write_back"}}, "c.yaml: l3: with write policy write_back"),
+        ({"workers": [COLOCATED], "fidelity": "paper", "engine": None, "gateway": None}, "c.yaml: workers: role: "),
+        ({"fidelity": "paper", "gateway": None}, "c.yaml: engine: unknown to fidelity paper; allowed: "),
+        ({"fidelity": "paper", "engine": None}, "c.yaml: gateway: tree_tokens: unknown to fidelity paper"),
+        (
+            {"l3": {"pool_tokens": 10**7, "timeout_per_1024_tokens_seconds": 1e6}},
+            "l3: timeout_per_1024_tokens_seconds: 1e+06 s; allowed: at most 2085 s with a request of 1106 tokens",
+        ),
+    ],
+)
+def test_options_of_the_engine(changes: dict[str, Any], said: str) -> None:
+    engine(**changes)
+    assert refusal().startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("part", "change_of_it", "said"),
+    [
+        ("l3_read", None, "profile: l3_read: missing; the cluster has l3; allowed: "),
+        (
+            "l3_write",
+            {"boundary": "whole", "bytes_per_s": 1e9, "payload_bytes": {"low": 2, "high": 1}},
+            "p.yaml: l3_write: payload_bytes: low 2 is above high 1; allowed: low at most high",
+        ),
+        (
+            "l3_read",
+            {"boundary": "whole", "bytes_per_s": 1e9, "setup_seconds": 100.0},
+            "l3: batch_pages: 1; a request of 5001 tokens has 79 batches, whose times the clock cannot hold; allowed: ",
+        ),
+        ("d2h", {"boundary": "whole", "bytes_per_s": 1e6}, "copies of 5001 tokens at once, which pools of workers"),
+    ],
+)
+def test_profiles_for_l3_and_writing_back(part: str, change_of_it: Any, said: str) -> None:
+    engine(l3={"pool_tokens": 10**7, "batch_pages": 1})
+    Path("t.jsonl").write_text(lines(row(0, 5000, 1, list(range(10)))))
+    change("p.yaml", lambda profile: profile.update({part: change_of_it}))
+    if part == "d2h":
+        change("p.yaml", lambda profile: profile.update(kv_bytes_per_token=1e9))
+    assert refusal().startswith(said)
+
+
+def test_a_run_that_outlasts_the_clock() -> None:
+    change(
+        "p.yaml", lambda profile: profile["decode"].update(batch=[1], base_seconds=[100.0], context_token_seconds=[0])
+    )
+    change("c.yaml", lambda config: config["workers"][1].update(max_running=1))
+    Path("t.jsonl").write_text(lines(row(n_output=100_000)))
+    assert "make times the clock cannot hold" in refusal()
+    Path("t.jsonl").write_text(lines(*(row(n_output=20_000) for _ in range(3))))
+    assert refusal().startswith("the run lasts longer than 4.61e+06 s, what the clock can hold; allowed: ")
+
+
+def test_decode_times_that_grow_beyond_all_sense() -> None:
+    grows = {"batch": [1, 2], "base_seconds": [0.0, 100.0], "context_token_seconds": [0, 0]}
+    change("p.yaml", lambda profile: profile["decode"].update(grows))
+    change("c.yaml", lambda config: config["workers"][1].update(graph_buckets=[65_536]))
+    assert refusal().startswith(
+        "profile 'roofline qwen3-8b l20z tp2': decode: goes on to 6.55e+06 s for batches of 65536; allowed: "
+    )
+
+
+def test_a_budget_above_all_prompts_is_none() -> None:
+    change("c.yaml", lambda config: config["workers"][0].update(chunk_tokens=64 * 10**7))
+    assert not results()["rejected"].any()
+
+
+def test_l3_without_effect_is_told() -> None:
+    values = yaml.safe_load(Path("c.yaml").read_text())
+    values |= {"fidelity": "engine", "l3": {"pool_tokens": 10**7}}
+    assert notes_of(parse_config(values, "c.yaml")) == []
+    values["workers"][0]["host_tokens"] = values["workers"][0]["device_tokens"]
+    assert notes_of(parse_config(values, "c.yaml"))[0].startswith("l3: without effect: workers fetch from it only with")

@@ -119,11 +119,11 @@ def _read_value(accepted: FieldType, value: object, where: str) -> Any:
         if not isinstance(value, bool):
             raise InputError(f"{where}: {shown(value)} is neither true nor false; allowed: true, false")
         return value
+    if accepted.choices and value not in accepted.choices:
+        raise unknown_name(where, value, accepted.choices)
     if not isinstance(value, str) or not value.strip() or len(value.splitlines()) > 1:
         hint = "" if isinstance(value, str) else "; put it in quotes"
         raise InputError(f"{where}: {shown(value)} is not one line of text{hint}")
-    if accepted.choices and value not in accepted.choices:
-        raise unknown_name(where, value, accepted.choices)
     return value
 
 

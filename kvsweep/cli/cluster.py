@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.errors import InputError, shown
 from kvsweep.results.files import check_writable, replacing
 from kvsweep.units import parse_quantity
+
+if TYPE_CHECKING:
+    from kvsweep.cluster.config import ClusterConfig
 
 _PATH = click.Path(path_type=Path)
 
@@ -114,6 +117,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     if not quiet:
         if service.kind == "assumed":
             say(f"{profile}: assumed, not measured")
+        _say_without_effect(config, cluster_config)
         if not is_compiled(cluster_config.fidelity):
             say("compiling the simulator, once (a minute or some)")
     finished = finish(requests, cluster_config, service, **options)
@@ -126,6 +130,13 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
         write_events(finished, events)
     if not quiet:
         say(f"wrote {output}: {ds.sizes['request']} requests, {int(ds['rejected'].sum())} of them rejected")
+
+
+def _say_without_effect(path: Path, config: ClusterConfig) -> None:
+    from kvsweep.cluster.config import notes_of
+
+    for note in notes_of(config):
+        say(f"{path}: {note}")
 
 
 def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, float]:
@@ -169,7 +180,7 @@ def summary(file: Path, slo: dict[str, float], output_format: str) -> None:
 
 
 def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
-    from kvsweep.cluster.summary import RESOURCES
+    from kvsweep.cluster.summary import resource
 
     counts = f"{found['requests']} requests, {found['rejected']} rejected"
     click.echo(f"{counts}; {found['simulated_seconds']:.1f} s simulated")
@@ -191,7 +202,9 @@ def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
         lines.append(("goodput [requests/s]", found["goodput"]))
     print_table(lines, [Column("figure", lambda row: row[0]), Column("value", lambda row: row[1])])
     click.echo()
-    click.echo(f"The slowest twentieth by TTFT waited longest for: {RESOURCES[found['bottleneck']]}")
+    click.echo(
+        f"The slowest twentieth by TTFT waited longest for: {resource(found['bottleneck'], found['utilization'])}"
+    )
 
 
 def _quantile(name: str) -> Column:

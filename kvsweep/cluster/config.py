@@ -236,6 +236,13 @@ def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
     return config
 
 
+def notes_of(config: ClusterConfig) -> list[str]:
+    """Return what `config` states without effect."""
+    if config.l3 is None or any(group.host_tokens > group.device_tokens for group in config.prefill):
+        return []
+    return ["l3: without effect: workers fetch from it only with more host_tokens than device_tokens"]
+
+
 def config_mapping(config: ClusterConfig) -> dict[str, Any]:
     """Return `config` as a cluster file would state it, everything resolved."""
     values = dataclasses.asdict(config)
@@ -266,7 +273,7 @@ def _groups(groups: object, where: str) -> dict[str, Any]:
             raise InputError(f"{at}: {shown(group)} is not a mapping of fields; allowed: role, count, tp, …")
         fields = dict(group)
         role = fields.pop("role", None)
-        if role not in found:
+        if not isinstance(role, str) or role not in found:
             raise unknown_name(f"{at}: role", role, found)
         if role != "prefill" and "graph_buckets" in fields:
             buckets = _buckets(fields.pop("graph_buckets"), f"{at}: graph_buckets")

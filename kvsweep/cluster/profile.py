@@ -151,7 +151,11 @@ def parse_profile(values: Mapping[str, Any], where: str) -> Profile:
     fields["decode"] = _decode_model(decode, f"{where}: decode")
     require_fields(Profile, fields, where, {})
     profile = Profile(**fields)
-    for name, span in _spans(profile).items():
+    spans = _spans(profile)
+    for name in ("l3_read", "l3_write"):
+        path = getattr(profile, name)
+        spans[f"{name}: payload_bytes"] = path.payload_bytes if path is not None else None
+    for name, span in spans.items():
         if span is not None and span.low > span.high:
             raise InputError(
                 f"{where}: {name}: low {span.low:g} is above high {span.high:g}; allowed: low at most high"
@@ -211,6 +215,12 @@ def decode_coefficients(profile: Profile, buckets: Sequence[int], max_running: i
     padded = np.where(place < len(buckets), np.append(buckets, 0)[place], sizes)
     model = profile.decode
     found = [_continued(padded, model.batch, values) for values in (model.base_seconds, model.context_token_seconds)]
+    longest = max(float(values.max()) for values in found)
+    if longest > 1000.0:
+        raise InputError(
+            f"profile {profile.name!r}: decode: goes on to {longest:.3g} s for batches of {padded.max()}; "
+            "allowed: at most 1000 s, or a larger last batch size"
+        )
     return np.ascontiguousarray(np.round(FEMTO * np.stack(found, axis=1)).astype(np.int64))
 
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import eviction, gateway, retention
 from kvsweep.cluster.config import SHARINGS, ClusterConfig
-from kvsweep.cluster.engine.setup import extend
-from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
+from kvsweep.cluster.engine.setup import check_range, extend
+from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients, path_coefficients
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State, winner_tree
 from kvsweep.cluster.workload import PICO, Turns, turns
@@ -271,26 +271,40 @@ def _longest_served(trace: Trace, config: ClusterConfig) -> int:
     return int(whole[fits].max(initial=1))
 
 
+def _paths(config: ClusterConfig, profile: Profile) -> list[tuple[int, int]]:
+    paths = [profile.handoff, profile.h2d, profile.d2h]
+    if config.l3 is not None:
+        paths += [path for path in (profile.l3_read, profile.l3_write) if path is not None]
+    return [path_coefficients(path) for path in paths]
+
+
 def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy) -> None:
     """Refuse figures with which integers of the core would overflow."""
     times = coefficients(profile, config.page_size)
     longest = _longest_served(trace, config)
     payload = (longest // config.page_size + 1) * times.page_bytes
-    # A step has no more than a budget; some policies look at the time of a whole prompt in one.
-    tokens = max(longest, config.page_size, *(group.chunk_tokens for group in config.prefill))
+    # A step has no more than a budget, or than all that may be in it; some policies look at a whole prompt in one.
+    step = max(min(g.chunk_tokens, g.device_tokens, g.max_running * longest) for g in config.prefill)
+    tokens = max(longest, config.page_size, step)
     by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady")
     whole = _retrieval_code(policy) == col.RETRIEVE_ASK or by_cost
-    reach = tokens if whole else max(g.chunk_tokens for g in config.prefill)
-    pairs = 2 * (tokens + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
+    reach = tokens if whole else step
+    pairs = 2 * (longest + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
     context = max(group.max_running for group in config.decode) * longest
     slope = max(profile.decode.context_token_seconds, default=0.0)
-    copies = [int(setup) + int(per_byte) * payload for setup, per_byte in times.paths]
+    copies = [int(setup) + int(per_byte) * payload for setup, per_byte in _paths(config, profile)]
     worst = max(
         pairs + (tokens + config.page_size) * int(times.prefill[1]),
         context * round(slope * 1e15) * 2,
         max(copies),
-        max(copies) // 1_000_000 * 256 * config.n_prefill,
+        max(copies) // 1_000_000 * 256 * max(config.n_prefill, config.n_decode),
     )
+    for group in config.decode:
+        # Steps of a batch that does not change happen in one go.
+        base, slope = decode_coefficients(profile, group.graph_buckets, group.max_running).max(axis=0).tolist()
+        worst = max(worst, longest * (base + context * slope) // 1000)
+    if config.fidelity == "engine":
+        check_range(config, profile, longest, int((trace.input_tokens + trace.output_tokens).sum()))
     if worst > _LARGE:
         raise InputError(
             f"a request of {longest} tokens and profile {profile.name!r} make times the clock cannot hold; "

@@ -196,9 +196,19 @@ def _run(
         if code == col.GROW:
             state = _grown(state)
         elif code == col.STUCK:
-            raise ResultError(f"no progress: nothing is due and {_diagnosis(state)}")
+            raise _stuck(state)
         elif code == col.NONSENSE:
             raise _nonsense(state, *policies)
+
+
+def _stuck(state: State) -> Exception:
+    """Return the error for a run in which nothing is due, or only what lies beyond the clock's end."""
+    if state.due[2 * state.run[col.LEAVES] :].max() > col.NEVER:
+        return InputError(
+            f"the run lasts longer than {col.NEVER * 1e-12:.3g} s, what the clock can hold; "
+            "allowed: fewer requests, or a profile of faster operations"
+        )
+    return ResultError(f"no progress: nothing is due and {_diagnosis(state)}")
 
 
 def _nonsense(state: State, policy: Policy, plugins: Plugins) -> PolicyError:

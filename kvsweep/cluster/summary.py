@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,13 @@ def bottleneck(ds: xr.Dataset) -> str:
     slow = known & (ttft >= np.percentile(ttft[known], 95))
     waits = ds["queue_delay"].values[slow].sum(axis=0)
     return str(ds["cause"].values[int(waits.argmax())]) if waits.max() > 0.0 else "none"
+
+
+def resource(cause: str, workers: Iterable[str]) -> str:
+    """Return the resource behind a cause of queueing at `workers`, by their names."""
+    # Colocated workers are all there are.
+    colocated = not any(name.startswith("prefill") for name in workers)
+    return RESOURCES[cause].replace("prefill workers", "colocated workers") if colocated else RESOURCES[cause]
 
 
 def _quantiles(values: NDArray[np.float64]) -> dict[str, float | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil, floor
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,7 @@ WRITES = {"none": (0, 0), "write_through": (1, 0), "write_through_selective": (1
 STOPS = ("best_effort", "wait_complete", "timeout")
 FEW_NODES = 4096
 FEW_CHUNKS = 4096
+_LARGE = 1 << 61
 
 
 def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) -> State:
@@ -77,6 +80,39 @@ def _reals(state: State, config: ClusterConfig) -> NDArray[np.float64]:
     start = min(1.0, 0.7 * config.engine.conservativeness)
     least = 0.14 * start
     return np.concatenate((state.real, np.tile([start, start, least, (start - least) / 600], config.n_prefill)))
+
+
+def check_range(config: ClusterConfig, profile: Profile, longest: int, total: int) -> None:
+    """Refuse figures with which integers of the core would overflow.
+
+    `longest` is the longest request that is served, `total` what all requests have [token].
+    """
+    size = config.page_size
+    for group in config.prefill:
+        loaded = min(group.max_running * longest, group.device_tokens, group.host_tokens, total)
+        evicted = min(group.device_tokens, 2 * longest + group.chunk_tokens + group.max_running * size)
+        for path, tokens in ((profile.h2d, loaded), (profile.d2h, evicted)):
+            if path_coefficients(path)[1] * round((tokens + size) * profile.kv_bytes_per_token) > _LARGE:
+                raise InputError(
+                    f"copies of {tokens} tokens at once, which pools of workers allow, take times the clock cannot "
+                    f"hold with profile {profile.name!r}; allowed: smaller pools, or a profile of faster copies"
+                )
+    if config.l3 is None:
+        return
+    batches = longest // size // config.l3.batch_pages + 1
+    setup = max((path.setup_seconds for path in (profile.l3_read, profile.l3_write) if path is not None), default=0.0)
+    if batches * max(setup * 1e15, profile.l3_query_seconds * PICO) > _LARGE:
+        raise InputError(
+            f"l3: batch_pages: {config.l3.batch_pages}; a request of {longest} tokens has {batches} batches, whose "
+            "times the clock cannot hold; allowed: more pages, or a profile with shorter l3_query_seconds and setups"
+        )
+    per = config.l3.timeout_per_1024_tokens_seconds
+    if config.l3.timeout_base_seconds * PICO + per * PICO * longest > _LARGE:
+        most = (_LARGE / PICO - config.l3.timeout_base_seconds) / longest
+        raise InputError(
+            f"l3: timeout_per_1024_tokens_seconds: {per:g} s; allowed: at most {most:.4g} s with a request of "
+            f"{longest} tokens, that the clock can hold its time"
+        )
 
 
 def _with_answers(state: State, request: Ints, config: ClusterConfig) -> Ints:
@@ -172,7 +208,7 @@ def _set_shared_tier(state: State, config: ClusterConfig, profile: Profile) -> N
     run[eng.WRITE_SETUP], run[eng.WRITE_PER_BYTE] = path_coefficients(paths[1])
     for column, path in ((eng.READ_LOW, paths[0]), (eng.STORE_LOW, paths[1])):
         span = path.payload_bytes
-        run[column : column + 2] = (int(span.low), int(span.high)) if span else (1, 0)
+        run[column : column + 2] = (ceil(span.low), floor(span.high)) if span else (1, 0)
 
 
 def _layers(config: ClusterConfig, profile: Profile) -> int:
