@@ -19,7 +19,7 @@ FIDELITIES = field_types(ClusterConfig)["fidelity"].choices
 
 def cluster(n_prefill: int = 2, **changes: Any) -> dict[str, Any]:
     """Return the paper's cluster file as a mapping, with changes."""
-    return {**yaml.safe_load(cluster_file("small", n_prefill, 2)), **changes}
+    return {**yaml.safe_load(cluster_file("small", n_prefill, 2, "paper")), **changes}
 
 
 def study(**changes: Any) -> dict[str, Any]:

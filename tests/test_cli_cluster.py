@@ -35,7 +35,7 @@ def test_init_run_and_summary(folder: Path) -> None:
         n = ds.sizes["request"]
         assert ds.attrs["kvsweep_model"] == "qwen3-8b"
     table = run("cluster", "summary", "run.nc").stdout
-    assert f"{n} requests, 0 rejected" in table and "fidelity paper, profile assumed (qwen3-8b)" in table
+    assert f"{n} requests, 0 rejected" in table and "fidelity engine, profile assumed (qwen3-8b)" in table
     assert "utilization prefill2" in table and "The slowest twentieth by TTFT waited longest for: " in table
     found = json.loads(run("cluster", "summary", "run.nc", "--format", "json", "--slo", "ttft=2s,tpot=50ms").stdout)
     assert found["requests"] == n and found["goodput"] > 0 and found["extrapolated_ratio"] == 1.0

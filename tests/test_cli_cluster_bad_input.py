@@ -38,9 +38,8 @@ TRACE = lines(row(0), row(3000), row(6000, 1100, 6, (0, 1, 3)))
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fidelity: str) -> Path:
     """Work in a folder that holds a good trace, cluster file and profile."""
     monkeypatch.chdir(tmp_path)
-    done("cluster", "init", "-o", "c.yaml", "--profile", "p.yaml")
+    done("cluster", "init", "--fidelity", fidelity, "-o", "c.yaml", "--profile", "p.yaml")
     Path("t.jsonl").write_text(TRACE)
-    change("c.yaml", lambda config: config.update(fidelity=fidelity))
     return tmp_path
 
 
@@ -205,8 +204,10 @@ def test_times_the_clock_cannot_hold() -> None:
 def ask(answer: str) -> None:
     """Set up a cluster that asks a policy with this answer."""
     Path("mine.py").write_text(GOOD_POLICY.replace("0.5 * ctx.hit_blocks", answer))
-    prefill = {"count": 1, "device_tokens": 640, "host_tokens": 64_000}
-    change("c.yaml", lambda config: config["workers"][0].update(prefill))
+    # The second prompt fills the device; the engine asks for a page more.
+    pools = {"paper": 640, "engine": 704}
+    prefill = {"count": 1, "host_tokens": 64_000}
+    change("c.yaml", lambda c: c["workers"][0].update(prefill, device_tokens=pools[c["fidelity"]]))
     change("c.yaml", lambda config: config.update(retrieval={"policy": "mine"}, slo={"ttft_seconds": 1.0}))
     Path("t.jsonl").write_text(lines(row(0, 513, 1, (0, 9)), row(1000, 640, 1, (5, 6)), row(2000, 513, 1, (0, 8))))
 

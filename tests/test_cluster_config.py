@@ -23,7 +23,7 @@ from kvsweep.errors import InputError
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_the_set_ups_of_the_paper(name: str) -> None:
     preset = PRESETS[name]
-    config = parse_config(yaml.safe_load(cluster_file(name, preset.n_prefill, preset.tp)), "file")
+    config = parse_config(yaml.safe_load(cluster_file(name, preset.n_prefill, preset.tp, "paper")), "file")
     assert (config.n_prefill, config.n_decode) == (int(name[-4]), 1)
     (prefill,), (decode,) = config.prefill, config.decode
     assert (prefill.device_tokens, prefill.host_tokens, prefill.chunk_tokens) == (262_144, 524_352, 4096)

@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fidelity: str) -> Pa
     """Return a folder with a trace, a cluster that draws lots, and a profile."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
-    done("cluster", "init", "--preset", "qwen3-8b-3p1d")
+    done("cluster", "init", "--preset", "qwen3-8b-3p1d", "--fidelity", fidelity)
     config = yaml.safe_load(Path("cluster.yaml").read_text())
     config |= {"fidelity": fidelity, "gateway": {"policy": "power_of_two", "seed": 7}}
     Path("cluster.yaml").write_text(yaml.safe_dump(config))

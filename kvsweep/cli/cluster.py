@@ -43,8 +43,8 @@ def _suffixed(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path 
 @cluster.command("init")
 @click.option("--preset", "name", default="qwen3-8b-1p1d", show_default=True, metavar="NAME",
               help="Set-up of the paper: qwen3-8b or qwen3-32b, -1p1d or -3p1d.")  # fmt: skip
-@click.option("--fidelity", type=click.Choice(("paper", "engine")), default="paper", show_default=True,
-              help="Rules of the paper, whose set-ups these are, or of the engine.")  # fmt: skip
+@click.option("--fidelity", type=click.Choice(("paper", "engine")), default="engine", show_default=True,
+              help="Rules of the engine, or of the paper, whose set-ups these are.")  # fmt: skip
 @click.option("--model", metavar="KEY", show_default="the preset's", help="Model of the profile.")
 @click.option("--gpu", metavar="KEY", show_default="the preset's", help="GPU of the profile.")
 @click.option("--tp", type=click.IntRange(1, 1024), show_default="the preset's", help="GPUs of a worker.")

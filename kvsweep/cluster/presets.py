@@ -128,7 +128,7 @@ def preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def cluster_file(name: str, n_prefill: int, tp: int, fidelity: str = "paper") -> str:
+def cluster_file(name: str, n_prefill: int, tp: int, fidelity: str) -> str:
     """Return a commented cluster file."""
     is_engine = fidelity == "engine"
     return _CLUSTER.format(
