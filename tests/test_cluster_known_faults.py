@@ -14,7 +14,8 @@ import xarray as xr
 from cluster_samples import COPY, PAGE, STEP, TOKEN, cluster, pages, path, profile, trace
 from numpy.typing import NDArray
 
-from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.config import ClusterConfig, parse_config
+from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.events import EVENTS, events
 from kvsweep.cluster.outcome import dataset
 from kvsweep.cluster.profile import Profile
@@ -115,6 +116,28 @@ def test_fault_a_full_decode_side_drops_requests(tight: dict[str, int], fidelity
     assert (waits > 0.1).sum() > 40
     limit = tight.get("device_tokens", 10**9)
     assert (ds["occupancy"].sel(tier="l1").values[config.n_prefill :] <= limit).all()
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("role", ["decode", "colocated"])
+def test_fault_the_retracted_are_lost_or_answer_twice(role: str, overlap: bool) -> None:
+    """Without room held back for answers, requests are put out of the batch and come back: each token comes once."""
+    rng = np.random.default_rng(4)
+    requests = [(0.001 * i, int(rng.integers(1, 300)), int(rng.integers(100, 400)), ()) for i in range(60)]
+    group = {"role": role, "tp": 1, "device_tokens": 1600}
+    groups = [group] if role == "colocated" else [{**group, "role": "prefill", "device_tokens": 10**6}, group]
+    rules = {"overlap": overlap, "reserved_decode_tokens": 0, "conservativeness": 0.1}
+    config = parse_config({"page_size": PAGE, "workers": groups, "engine": rules}, "cluster")
+    done = finish(trace(requests), config, profile(), check=True)
+    ds = dataset(done)
+    # A colocated worker holds back more after each, so that few follow.
+    assert done.state.decode[:, eng.RETRACTIONS].sum() > (10 if role == "decode" else 2)
+    assert not ds["rejected"].any() and np.isfinite(ds["finish"].values).all()
+    assert ds["delivered_tokens"].sum() == ds["output_tokens"].sum() and ds["outstanding"].values[-1] == 0
+    # A decode step is a token of a request at most: retracted or not, an answer takes its steps.
+    steps = ds["output_tokens"].values - 1
+    assert (ds["finish"].values - ds["first_token"].values >= steps * STEP - ROUNDING).all()
+    assert (ds["occupancy"].sel(tier="l1").values[-1] <= 1600).all()
 
 
 # -- bandwidth is shared, and never more than there is
