@@ -143,15 +143,16 @@ def beside_the_twin(name: str, trace: Trace, tiny: bool) -> Figure:
     """Return requests per CPU second beside the slow twin, on the first requests, whose times must be equal."""
     few = trace.select(slice(0, min(len(trace), 10 if tiny else 150)))
     twin, words = _of_the_tests("naive_engine"), _of_the_tests("engine_core")
+    profile = replace(service(), tp=1)  # the twin knows no GPUs
     pools = {"device_tokens": 262_144, "max_running": 32}
     rules = twin.Rules(
         groups=[twin.Group("prefill", host_tokens=524_352, **pools)] * 8 + [twin.Group("decode", **pools)] * 8,
         prebuilt=round(cluster(64).engine.prebuilt_seconds * 1e12), n_layers=load().models["qwen3-8b"].shape.layers,
     )  # fmt: skip
     start = time.process_time()
-    slow = twin.run(few, rules, service())
+    slow = twin.run(few, rules, profile)
     slow_rate = len(few) / (time.process_time() - start)
-    if words.run(few, rules, service(), check=False)["requests"] != slow["requests"]:
+    if words.run(few, rules, profile, check=False)["requests"] != slow["requests"]:
         raise AssertionError("the simulator and its slow twin differ")
     rate = len(few) / max(best(few, 64, 1 if tiny else 20), 1e-9)
     figure = Figure(f"{name}: first {len(few)} requests", rate, "1/s", "slow twin", slow_rate, rate / slow_rate)

@@ -47,9 +47,13 @@ def test_affinity_saves_prefill_and_sessions_add_up(affinity: xr.Dataset) -> Non
     assert affinity.attrs["kvsweep_paper"].count("-0.503") == 1
 
 
-def test_a_figure_of_the_study_is_the_single_run(affinity: xr.Dataset) -> None:
+def test_a_figure_of_the_study_is_the_single_run(affinity: xr.Dataset, request: pytest.FixtureRequest) -> None:
     trace = arriving(SPEC.make(Path(), 1), rate_of("paper", "8B"), 1.0)
-    ds = run(trace, cluster(3, gateway={"policy": "session_affinity"}), profiles({})["8B"])
+    ds = run(
+        trace,
+        cluster(3, request.node.callspec.params["affinity"], gateway={"policy": "session_affinity"}),
+        profiles({})["8B"],
+    )
     at = {"profile": "8B", "load": "paper", "seed": 1, "gateway": "session_affinity"}
     assert float(affinity["mean_e2e"].sel(at)) == float(ds["e2e"].mean())
     assert int(affinity["uncached_tokens"].sel(at)) == int(ds["uncached_tokens"].sum())

@@ -90,8 +90,10 @@ def check_range(config: ClusterConfig, profile: Profile, longest: int, total: in
     size = config.page_size
     for group in config.prefill:
         loaded = min(group.max_running * longest, group.device_tokens, group.host_tokens, total)
-        evicted = min(group.device_tokens, 2 * longest + group.chunk_tokens + group.max_running * size)
-        for path, tokens in ((profile.h2d, loaded), (profile.d2h, evicted)):
+        swept = 2 * longest + group.chunk_tokens + group.max_running * size
+        written = {"none": 0, "write_back": swept}.get(config.write.policy, longest)
+        written = min(written, group.device_tokens, group.host_tokens)
+        for path, tokens in ((profile.h2d, loaded), (profile.d2h, written)):
             if path_coefficients(path)[1] * round((tokens + size) * profile.kv_bytes_per_token) > _LARGE:
                 raise InputError(
                     f"copies of {tokens} tokens at once, which pools of workers allow, take times the clock cannot "
