@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,21 +201,3 @@ def test_the_command_refuses(measured: tuple[Path, Path], tmp_path: Path) -> Non
     assert refused.exit_code == 2 and "did you mean 'rtx4090-llama-3.1-8b'" in refused.output
     refused = kvsweep("validate", str(measured[0]), "--profile", str(tmp_path / "none.yaml"))
     assert refused.exit_code == 2 and "none.yaml: No such file" in refused.output
-
-
-DATA = Path(os.environ.get("KVSWEEP_DATA", "/nonexistent")) / "llmservingsim"
-
-
-@pytest.mark.skipif(not DATA.is_dir() and not os.environ.get("CI"), reason="KVSWEEP_DATA names no llmservingsim/")
-@pytest.mark.parametrize("gpu", ["RTX4090", "RTXPRO6000"])
-def test_the_measured_runs(gpu: str) -> None:
-    """The frozen profiles predict the two runs as `make validate` prints it; nothing to do without the data."""
-    if not DATA.is_dir():
-        return
-    from kvsweep.calibrate.check import find_profile
-    from kvsweep.cluster.vllm.profile import read_step_profile
-
-    frozen = read_step_profile(find_profile(f"{gpu.lower()}-llama-3.1-8b"))
-    workload = DATA / "workloads" / "sharegpt-llama-3.1-8b-300-sps10.jsonl"
-    errors = measures(replay(read_run(DATA / gpu / "Llama-3.1-8B" / "vllm", workload), frozen))
-    assert errors["e2e_mape"] < 0.03 and errors["tpot_mape"] < 0.03

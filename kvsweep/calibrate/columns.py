@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kvsweep.errors import InputError, shown
 
@@ -55,6 +57,17 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from error
+
+
+def json_object(text: str, where: str) -> dict[str, Any]:
+    """Return the JSON object that `text` holds; raises InputError, which calls it `where`."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{where}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: {shown(value)} is not an object; allowed: {{…}}")
+    return value
 
 
 def digest(*paths: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.calibrate.columns import read_rows, read_text
+from kvsweep.calibrate.columns import json_object, read_rows, read_text
 from kvsweep.errors import InputError, shown
 
 Floats = NDArray[np.float64]
@@ -64,7 +63,7 @@ def _folder(path: Path, workload: Path | None) -> MeasuredRun:
     for file in (meta_file, requests_file):
         if not file.is_file():
             raise InputError(f"{path}: no {file.name}; allowed: a folder with meta.json and requests.jsonl")
-    engine = _json(read_text(meta_file), str(meta_file))
+    engine = json_object(read_text(meta_file), str(meta_file))
     rows = _lines(requests_file)
     names = ("input_toks", "output_toks", "arrival_time", "queued_ts", "first_token_ts", "last_token_ts")
     table = {
@@ -116,7 +115,7 @@ def _series(path: Path) -> dict[str, Floats]:
 
 def _bench(path: Path) -> MeasuredRun:
     """Return the run in the result of `vllm bench serve --save-result --save-detailed`."""
-    content = _json(read_text(path), str(path))
+    content = json_object(read_text(path), str(path))
     lists = {name: content.get(name) for name in ("input_lens", "output_lens", "ttfts", "itls", "start_times")}
     for name, value in lists.items():
         if not isinstance(value, list):
@@ -185,20 +184,10 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     rows = []
     for i, line in enumerate(read_text(path).splitlines(), start=1):
         if line.strip():
-            rows.append(_json(line, f"{path}:{i}"))
+            rows.append(json_object(line, f"{path}:{i}"))
     if not rows:
         raise InputError(f"{path}: no lines; allowed: one JSON object a line")
     return rows
-
-
-def _json(text: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{where}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: {shown(value)} is not an object; allowed: {{…}}")
-    return value
 
 
 def _inside(row: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvsweep.calibrate.columns import Row, number, read_rows, read_text
+from kvsweep.calibrate.columns import Row, json_object, number, read_rows, read_text
 from kvsweep.errors import InputError, shown, unknown_name
 
 PATHS = ("handoff", "h2d", "d2h")
@@ -107,7 +106,7 @@ def _bench_one_batch(path: Path) -> list[Measured]:
     for i, line in enumerate(read_text(path).splitlines(), start=1):
         if not line.strip():
             continue
-        row = _object(line, f"{path}:{i}")
+        row = json_object(line, f"{path}:{i}")
         batch, length, output = (_value(row, name, f"{path}:{i}") for name in ("batch_size", "input_len", "output_len"))
         prefill.append((batch * length, 0.0, _value(row, "prefill_latency", f"{path}:{i}")))
         if "median_decode_latency" in row:
@@ -147,7 +146,7 @@ def _log(path: Path) -> list[Measured]:
 
 def _nvbandwidth(path: Path) -> list[Measured]:
     """Return the copies of nvbandwidth -j: the mean of its matrix [GB/s], for one copy of 512 MiB."""
-    content = _object(read_text(path), str(path)).get("nvbandwidth")
+    content = json_object(read_text(path), str(path)).get("nvbandwidth")
     if not isinstance(content, dict) or not isinstance(content.get("testcases"), list):
         raise InputError(f"{path}: no nvbandwidth: testcases; allowed: the output of nvbandwidth -j")
     found = []
@@ -164,16 +163,6 @@ def _nvbandwidth(path: Path) -> list[Measured]:
     if not found:
         raise InputError(f"{path}: no test passed of {', '.join(TESTS.values())}")
     return found
-
-
-def _object(text: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{where}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: {shown(value)} is not an object; allowed: {{…}}")
-    return value
 
 
 def _value(row: dict[str, Any], name: str, where: str) -> float:
