@@ -1,8 +1,8 @@
 """A study of whole clusters: more than a thousand full simulations, against the single runs it is made of.
 
 The trace is Mooncake's conversation trace below KVSWEEP_DATA, else a generated one of the same rate. The study runs
-as users run it, in a process of its own; its baseline is what its cells take alone, one after the other. Both are
-processor times, which other work on the machine hardly touches; wall time is told beside them.
+as users run it, in a process of its own; its baseline is what its cells take alone, one after the other. Processor
+times hardly change with other work on the machine; wall times do, and want quiet cores.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def study(tiny: bool) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "title": "benchmark",
-        "cluster": {**yaml.safe_load(cluster_file("bench", 8, 2, "paper")), "name": "bench"},
+        "cluster": {**yaml.safe_load(cluster_file("bench", 8, 2, "engine")), "name": "bench"},
         "profile": {"label": "roofline", **profile_mapping(roofline(load(), "qwen3-8b", "h100-sxm", 2))},
         "trace": str(found) if found else generated,
         "axes": {**{name: points[:2] for name, points in axes.items() if name in ("gateway", "ttl", "host_tokens")}}
@@ -80,14 +80,17 @@ def measure(tiny: bool) -> list[Figure]:
     whole = Figure(
         f"{name}: study of {len(listed)} simulations, processor time", busy, "s", "single runs", expected, ratio
     )  # fmt: skip
-    share = Figure(f"{name}: {BATCH} simulations of it on 2 cores", busy / len(listed) * BATCH / 2, "s")
+    alone_wall = expected / cores
+    share = Figure(
+        f"{name}: wall time of the study on {cores} cores", wall, "s", f"single runs / {cores}", alone_wall,
+        wall / max(alone_wall, 1e-9),
+    )  # fmt: skip
+    batch = Figure(f"{name}: wall time of {BATCH} simulations of it", wall / len(listed) * BATCH, "s")
     if not tiny:
         whole = replace(whole, bar="<= 1.3 x", passed=ratio <= 1.3)
-        share = replace(share, bar="<= 60 s", passed=share.value <= 60.0)
-    return [
-        whole, share, Figure(f"{name}: wall time of the study on {cores} cores", wall, "s", "processor time", busy),
-        Figure(f"{name}: peak memory of the study", memory, "MB"),
-    ]  # fmt: skip
+        share = replace(share, bar="<= 1.3 x", passed=wall <= 1.3 * alone_wall)
+        batch = replace(batch, bar="<= 60 s", passed=batch.value <= 60.0)
+    return [whole, share, batch, Figure(f"{name}: peak memory of the study", memory, "MB")]
 
 
 def _study_process(values: dict[str, Any]) -> tuple[float, float, float]:
