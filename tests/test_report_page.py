@@ -18,9 +18,10 @@ import kvsweep
 from kvsweep.cli.report import report
 from kvsweep.errors import InputError
 from kvsweep.report import write_report
-from kvsweep.report.page import EMBEDDED, SCRIPTS, asset, fill, json_for_script, render, viewer_script
+from kvsweep.report.page import SCRIPTS, asset, fill, json_for_script, viewer_script
 from kvsweep.report.payload import pack
 from kvsweep.report.provenance import command_line, python_call, source_rows
+from kvsweep.report.sweep_page import EMBEDDED, render
 
 
 class Reader(HTMLParser):

@@ -12,9 +12,9 @@ from kvsweep.cli.cluster_plan import plan
 from kvsweep.cli.cluster_sweep import sweep
 from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_table, to_json
-from kvsweep.errors import InputError, shown
+from kvsweep.cli.slo import limits_of
+from kvsweep.errors import InputError
 from kvsweep.results.files import check_writable, replacing
-from kvsweep.units import parse_quantity
 
 if TYPE_CHECKING:
     from kvsweep.cluster.config import ClusterConfig
@@ -141,19 +141,6 @@ def _say_without_effect(path: Path, config: ClusterConfig) -> None:
 
 def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, float]:
     return limits_of(text)
-
-
-def limits_of(text: str | None) -> dict[str, float]:
-    """Return the limits [s] in text such as ``ttft=2s,tpot=50ms``."""
-    limits: dict[str, float] = {}
-    for part in text.split(",") if text else ():
-        name, _, value = part.partition("=")
-        if name.strip() not in ("ttft", "tpot", "e2e"):
-            raise InputError(f"--slo: {shown(part)}; allowed: ttft=, tpot=, e2e= and a time, separated by commas")
-        limits[name.strip()] = parse_quantity(value, "s", f"--slo: {name.strip()}")
-        if not 0.0 < limits[name.strip()] < 1e9:
-            raise InputError(f"--slo: {shown(part)} is out of range; allowed: more than 0, below 1e9 s")
-    return limits
 
 
 @cluster.command("summary")

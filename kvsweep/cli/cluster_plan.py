@@ -10,6 +10,7 @@ import click
 
 from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_table, to_json
+from kvsweep.cli.slo import limits_of
 from kvsweep.errors import InputError, ResultError
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
 
     Sizes are simulated whole, from that of the sizing formula on. Exit code 1 says that not even the most are enough.
     """
-    from kvsweep.cli.cluster import limits_of
     from kvsweep.cluster.config import read_config
     from kvsweep.cluster.profile import read_profile
     from kvsweep.studies.plan import make_search

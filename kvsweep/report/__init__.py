@@ -9,7 +9,7 @@ __all__ = ["write_comparison", "write_report"]
 
 def __getattr__(name: str) -> Any:
     if name == "write_report":  # importing the package stays free of numpy and xarray
-        from kvsweep.report.page import write_report
+        from kvsweep.report.write import write_report
 
         return write_report
     if name == "write_comparison":

@@ -5,75 +5,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
 from kvsweep.report import provenance
-from kvsweep.report.headline import share
-from kvsweep.report.labels import shorten
-from kvsweep.report.payload import DEFAULT_BUDGET, Payload, pack
-from kvsweep.results.analysis import VERDICTS
-from kvsweep.results.files import replacing
-from kvsweep.results.studies import is_study
+from kvsweep.report.payload import Payload
 
 SCRIPTS = (
     "format.js", "scale.js", "cube.js", "palette.js", "views.js", "paint.js", "dom.js", "state.js", "panels.js",
     "legend.js", "readout.js", "chart.js", "exports.js", "controls.js", "viewer.js",
 )  # fmt: skip
 """The viewer, in the order it is put together; a page adds a source of data and starts it."""
-
-EMBEDDED = ("source.js", "embedded.js")
-
-_STATES = ("Fail", "Throughput only", "Latency only", "Pass")
-
-
-def write_report(
-    ds: xr.Dataset,
-    path: str | os.PathLike[str],
-    *,
-    cells_budget: int = DEFAULT_BUDGET,
-) -> None:
-    """Write the report of a full sweep or a cluster study to `path`, whole or not at all.
-
-    Parameters
-    ----------
-    ds : a sweep, as `kvsweep.sweep` and `kvsweep.open` return it
-    path : the HTML file
-    cells_budget : most grid points [1] a report may hold, policies not counted
-
-    Raises
-    ------
-    InputError
-        For a Dataset that is no full sweep or exceeds the budget, and a path that cannot be written.
-    """
-    if is_study(ds):
-        from kvsweep.report.study_page import render_study
-
-        page = render_study(ds, cells_budget)
-    else:
-        page = render(ds, pack(ds, cells_budget))
-    with replacing(Path(path)) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-
-
-def render(ds: xr.Dataset, payload: Payload) -> str:
-    """Return the page; every text of the Dataset in it is escaped."""
-    parts = {
-        "source": escape(str(ds.attrs.get("source", "kvsweep"))),
-        "title": escape(shorten(payload.header["title"], 120)),
-        "summary": summary(payload, _counts(payload), [ds]),
-        "viewer": viewer_markup(),
-        "provenance": _provenance(ds, payload),
-    }
-    return assemble(payload, parts, EMBEDDED)
 
 
 def assemble(payload: Payload, parts: dict[str, str], modules: Sequence[str]) -> str:
@@ -148,10 +96,6 @@ def _plane(name: str, raw: bytes) -> str:
     return f'<script type="application/octet-stream" id="kv-plane-{escape(name)}">{text}</script>'
 
 
-def _whole(points: int) -> str:
-    return f"Share of all {points:,} points" if points > 1 else "The one point there is"
-
-
 def summary(payload: Payload, counts: str, datasets: Sequence[xr.Dataset]) -> str:
     """Return the rest of the headline and what was warned of beside a table of counts, as markup."""
     items = "".join(f"<li>{escape(text)}</li>" for text in payload.header["headline"][1:])
@@ -165,44 +109,6 @@ def summary(payload: Payload, counts: str, datasets: Sequence[xr.Dataset]) -> st
         '<section aria-label="Summary" class="answer-rest">'
         f"<div>{listing}{note if warnings else ''}</div>{counts}</section>"
     )  # fmt: skip
-
-
-def _counts(payload: Payload) -> str:
-    counts, enough = payload.header["counts"], payload.header["sufficient"]
-    order = [VERDICTS.index(name) for name in ("pass", "latency_only", "throughput_only", "fail")]
-    heads = "".join(f'<th scope="col">{text}</th>' for text in ("Policy", "Passes", *(_STATES[i] for i in order[1:]),
-                                                                "Simplest sufficient"))  # fmt: skip
-    rows = []
-    for index, policy in enumerate(payload.header["policies"]):
-        total = sum(counts[index])
-        cells = "".join(
-            f'<td title="{counts[index][state]:,} points">{share(counts[index][state], total)}</td>' for state in order
-        )
-        title = escape(policy["description"])
-        name = f'<span class="clip" title="{title}">{index + 1} {escape(policy["label"])}</span>'
-        rows.append(f'<tr><th scope="row">{name}</th>{cells}<td>{share(enough[index], total)}</td></tr>')
-    caption = f"<caption>{_whole(sum(counts[0]))}, by policy</caption>"
-    body = "".join(rows)
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Whole sweep by policy">'
-        f'<table class="summary-table">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
-    )  # fmt: skip
-
-
-def _provenance(ds: xr.Dataset, payload: Payload) -> str:
-    parts = [
-        f'<div><h3>Workload</h3>{rows_table(provenance.axes_rows(ds))}</div>',
-        f'<div><h3>Machine and model</h3>{rows_table(provenance.deployment_rows(ds))}</div>',
-        f'<div><h3>Sources of the catalog figures</h3>{rows_table(provenance.source_rows(ds))}</div>',
-        f"<div><h3>Versions, assumptions, precision</h3>{rows_table(provenance.version_rows(ds, payload))}</div>",
-        f"<div><h3>To reproduce</h3>{reproduction(ds)}</div>",
-    ]  # fmt: skip
-    descriptions = [(policy["label"], policy["description"]) for policy in payload.header["policies"]]
-    parts.append(f"<div><h3>Policies</h3>{rows_table(descriptions)}</div>")
-    return (
-        '<section aria-labelledby="kv-provenance"><h2 id="kv-provenance">Where the numbers come from</h2>'
-        f'<div class="columns">{"".join(parts)}</div></section>'
-    )
 
 
 def reproduction(ds: xr.Dataset) -> str:

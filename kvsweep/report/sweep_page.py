@@ -1,0 +1,72 @@
+"""The page of a full sweep: its maps, what each policy passes, where the numbers come from."""
+
+from __future__ import annotations
+
+from html import escape
+
+import xarray as xr
+
+from kvsweep.report import provenance
+from kvsweep.report.headline import share
+from kvsweep.report.labels import shorten
+from kvsweep.report.page import assemble, reproduction, rows_table, summary, viewer_markup
+from kvsweep.report.payload import Payload
+from kvsweep.results.analysis import VERDICTS
+
+EMBEDDED = ("source.js", "embedded.js")
+
+_STATES = ("Fail", "Throughput only", "Latency only", "Pass")
+
+
+def render(ds: xr.Dataset, payload: Payload) -> str:
+    """Return the page; every text of the Dataset in it is escaped."""
+    parts = {
+        "source": escape(str(ds.attrs.get("source", "kvsweep"))),
+        "title": escape(shorten(payload.header["title"], 120)),
+        "summary": summary(payload, _counts(payload), [ds]),
+        "viewer": viewer_markup(),
+        "provenance": _provenance(ds, payload),
+    }
+    return assemble(payload, parts, EMBEDDED)
+
+
+def _whole(points: int) -> str:
+    return f"Share of all {points:,} points" if points > 1 else "The one point there is"
+
+
+def _counts(payload: Payload) -> str:
+    counts, enough = payload.header["counts"], payload.header["sufficient"]
+    order = [VERDICTS.index(name) for name in ("pass", "latency_only", "throughput_only", "fail")]
+    heads = "".join(f'<th scope="col">{text}</th>' for text in ("Policy", "Passes", *(_STATES[i] for i in order[1:]),
+                                                                "Simplest sufficient"))  # fmt: skip
+    rows = []
+    for index, policy in enumerate(payload.header["policies"]):
+        total = sum(counts[index])
+        cells = "".join(
+            f'<td title="{counts[index][state]:,} points">{share(counts[index][state], total)}</td>' for state in order
+        )
+        title = escape(policy["description"])
+        name = f'<span class="clip" title="{title}">{index + 1} {escape(policy["label"])}</span>'
+        rows.append(f'<tr><th scope="row">{name}</th>{cells}<td>{share(enough[index], total)}</td></tr>')
+    caption = f"<caption>{_whole(sum(counts[0]))}, by policy</caption>"
+    body = "".join(rows)
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Whole sweep by policy">'
+        f'<table class="summary-table">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    )  # fmt: skip
+
+
+def _provenance(ds: xr.Dataset, payload: Payload) -> str:
+    parts = [
+        f'<div><h3>Workload</h3>{rows_table(provenance.axes_rows(ds))}</div>',
+        f'<div><h3>Machine and model</h3>{rows_table(provenance.deployment_rows(ds))}</div>',
+        f'<div><h3>Sources of the catalog figures</h3>{rows_table(provenance.source_rows(ds))}</div>',
+        f"<div><h3>Versions, assumptions, precision</h3>{rows_table(provenance.version_rows(ds, payload))}</div>",
+        f"<div><h3>To reproduce</h3>{reproduction(ds)}</div>",
+    ]  # fmt: skip
+    descriptions = [(policy["label"], policy["description"]) for policy in payload.header["policies"]]
+    parts.append(f"<div><h3>Policies</h3>{rows_table(descriptions)}</div>")
+    return (
+        '<section aria-labelledby="kv-provenance"><h2 id="kv-provenance">Where the numbers come from</h2>'
+        f'<div class="columns">{"".join(parts)}</div></section>'
+    )
