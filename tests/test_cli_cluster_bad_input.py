@@ -17,7 +17,6 @@ from cli_runner import GOOD_POLICY, done, refused
 import kvsweep
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import simulation
-from kvsweep.cluster.config import notes_of, parse_config
 from kvsweep.cluster.state import State
 
 RUN = ("cluster", "run", "t.jsonl", "--config", "c.yaml", "--profile", "p.yaml", "-o", "r.nc", "--events", "e.nc", "-q")
@@ -320,7 +319,10 @@ COLOCATED = {"role": "colocated", "tp": 2, "device_tokens": 262_144, "host_token
         ({"l3": {"pool_tokens": 10**7}, "write": {"policy": "write_back"}}, "c.yaml: l3: with write policy write_back"),
         ({"workers": [COLOCATED], "fidelity": "paper", "engine": None, "gateway": None}, "c.yaml: workers: role: "),
         ({"fidelity": "paper", "gateway": None}, "c.yaml: engine: unknown to fidelity paper; allowed: "),
-        ({"fidelity": "paper", "engine": None}, "c.yaml: gateway: tree_tokens: unknown to fidelity paper"),
+        (
+            {"fidelity": "paper", "engine": None, "gateway": {"tree_tokens": 1}},
+            "c.yaml: gateway: tree_tokens: unknown to fidelity paper",
+        ),
         (
             {"l3": {"pool_tokens": 10**7, "timeout_per_1024_tokens_seconds": 1e6}},
             "l3: timeout_per_1024_tokens_seconds: 1e+06 s; allowed: at most 2085 s with a request of 1106 tokens",
@@ -381,11 +383,3 @@ def test_decode_times_that_grow_beyond_all_sense() -> None:
 def test_a_budget_above_all_prompts_is_none() -> None:
     change("c.yaml", lambda config: config["workers"][0].update(chunk_tokens=64 * 10**7))
     assert not results()["rejected"].any()
-
-
-def test_l3_without_effect_is_told() -> None:
-    values = yaml.safe_load(Path("c.yaml").read_text())
-    values |= {"fidelity": "engine", "l3": {"pool_tokens": 10**7}}
-    assert notes_of(parse_config(values, "c.yaml")) == []
-    values["workers"][0]["host_tokens"] = values["workers"][0]["device_tokens"]
-    assert notes_of(parse_config(values, "c.yaml"))[0].startswith("l3: without effect: workers fetch from it only with")

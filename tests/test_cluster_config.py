@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from cluster_samples import cluster, profile, trace
 import kvsweep
 from kvsweep.catalog import load
 from kvsweep.cluster.config import config_mapping, parse_config, read_config
+from kvsweep.cluster.notes import notes_of
 from kvsweep.cluster.presets import PRESETS, cluster_file, profile_file
 from kvsweep.cluster.profile import coefficients, parse_profile, profile_mapping, read_profile
 from kvsweep.cluster.roofline import roofline
@@ -32,8 +34,10 @@ def test_presets_are_the_set_ups_of_the_paper(name: str) -> None:
 
 
 @pytest.mark.parametrize("fidelity", ["paper", "engine"])
-def test_a_written_file_states_every_field_there_is(fidelity: str) -> None:
-    stated = yaml.safe_load(cluster_file("a", 1, 2, fidelity))
+def test_a_written_file_shows_every_field_there_is_and_states_those_with_effect(fidelity: str) -> None:
+    text = cluster_file("a", 1, 2, fidelity)
+    assert notes_of(parse_config(yaml.safe_load(text), "file"), yaml.safe_load(text)) == []
+    stated = yaml.safe_load(re.sub(r"^  # (\w+: )", r"  \1", text, flags=re.MULTILINE))
     resolved = config_mapping(parse_config(stated, "file"))
     assert stated.keys() == resolved.keys()
     for name, group in resolved.items():

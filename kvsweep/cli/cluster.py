@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.cli.slo import limits_of
 from kvsweep.errors import InputError
 from kvsweep.results.files import check_writable, replacing
-
-if TYPE_CHECKING:
-    from kvsweep.cluster.config import ClusterConfig
 
 _PATH = click.Path(path_type=Path)
 
@@ -97,16 +94,13 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
 
     The trace is read as by `kvsweep trace`; its blocks are brought to the cluster's pages.
     """
-    from kvsweep.cluster.config import read_config
+    from kvsweep.cluster.config import stated_in
     from kvsweep.cluster.profile import read_profile
 
     force, events = options.pop("force"), options.pop("events")
-    check_writable(output, force)
-    if events is not None:
-        check_writable(events, force, "--events")
-        if events.resolve() == output.resolve():
-            raise InputError(f"--events: {events} is the output, too; allowed: another name")
-    cluster_config, service = read_config(config), read_profile(profile)
+    _check_outputs(output, events, force)
+    stated, service = stated_in(config), read_profile(profile)
+    fidelity, unused = _about(stated, str(config))
     from kvsweep.cluster.events import write_events
     from kvsweep.cluster.outcome import dataset
     from kvsweep.cluster.simulation import finish, is_compiled
@@ -117,10 +111,11 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     if not quiet:
         if service.kind == "assumed":
             say(f"{profile}: assumed, not measured")
-        _say_without_effect(config, cluster_config)
-        if not is_compiled(cluster_config.fidelity):
+        for line in unused:
+            say(f"{config}: {line}")
+        if not is_compiled(fidelity):
             say("compiling the simulator, once (a minute or some)")
-    finished = finish(requests, cluster_config, service, **options)
+    finished = finish(requests, stated, service, **options)
     if not quiet:
         for note in finished.trace.notes:
             say(f"{trace}: {note}")
@@ -132,11 +127,21 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
         say(f"wrote {output}: {ds.sizes['request']} requests, {int(ds['rejected'].sum())} of them rejected")
 
 
-def _say_without_effect(path: Path, config: ClusterConfig) -> None:
-    from kvsweep.cluster.config import notes_of
+def _check_outputs(output: Path, events: Path | None, force: bool) -> None:
+    check_writable(output, force)
+    if events is not None:
+        check_writable(events, force, "--events")
+        if events.resolve() == output.resolve():
+            raise InputError(f"--events: {events} is the output, too; allowed: another name")
 
-    for note in notes_of(config):
-        say(f"{path}: {note}")
+
+def _about(stated: dict[str, Any], where: str) -> tuple[str, list[str]]:
+    """Return the fidelity of a cluster file, and a line for what it states without effect."""
+    from kvsweep.cluster.config import parse_config
+    from kvsweep.cluster.notes import notes_of
+
+    config = parse_config(stated, where)
+    return config.fidelity, notes_of(config, stated)
 
 
 def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, float]:

@@ -214,11 +214,16 @@ class ClusterConfig:
 
 def read_config(path: Path) -> ClusterConfig:
     """Return the cluster file at `path`; raises InputError naming file, field and what is allowed."""
+    return parse_config(stated_in(path), str(path))
+
+
+def stated_in(path: Path) -> dict[str, Any]:
+    """Return what the cluster file at `path` states, which `parse_config` takes."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    return parse_config(read_yaml_mapping(data, str(path)), str(path))
+    return read_yaml_mapping(data, str(path))
 
 
 def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
@@ -234,13 +239,6 @@ def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
     _check_fidelity(config, values, where)
     _check(config, where)
     return config
-
-
-def notes_of(config: ClusterConfig) -> list[str]:
-    """Return what `config` states without effect."""
-    if config.l3 is None or any(group.host_tokens > group.device_tokens for group in config.prefill):
-        return []
-    return ["l3: without effect: workers fetch from it only with more host_tokens than device_tokens"]
 
 
 def config_mapping(config: ClusterConfig) -> dict[str, Any]:

@@ -34,7 +34,10 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that came to its end, and what it was made of; `cpu_seconds` [s] are those of the core alone."""
+    """A run that came to its end, and what it was made of.
+
+    `cpu_seconds` [s] are those of the core alone; `unused` is what the cluster file states without effect.
+    """
 
     state: State
     trace: Trace
@@ -43,6 +46,7 @@ class Finished:
     policy: Policy
     plugins: Plugins
     cpu_seconds: float
+    unused: tuple[str, ...] = ()
 
     @property
     def is_engine(self) -> bool:
@@ -103,6 +107,7 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         "kvsweep_gateway": _named(run.config.gateway.policy, run.plugins.gateway),
         "kvsweep_eviction": _named(run.config.eviction.policy, run.plugins.eviction),
         "kvsweep_config": config_mapping(run.config),
+        "kvsweep_config_notes": list(run.unused),
         "kvsweep_profile": profile_mapping(run.profile),
         "kvsweep_operations": operations,
         "kvsweep_extrapolated_ratio": beyond / operations if operations else 0.0,

@@ -29,6 +29,7 @@ PRESETS = {
 
 _CLUSTER = """\
 # A cluster for `kvsweep cluster run`; rules: kvsweep/cluster/{fidelity}/README.md. Times in [s], KV in [token].
+# Fields that begin with # have no effect on this cluster: they belong to other policies or workers.
 name: {name}
 fidelity: {fidelity:<20} # engine: as SGLang 0.5.9 with HiCache does | paper: the rules of the paper
 page_size: 64                  # tokens in a page, the unit of allocation, matching and transfer
@@ -56,15 +57,15 @@ workload:
 gateway:
   # {gateways}, or a policy file's
   policy: round_robin
-  seed: 0                      # of random, power_of_two and the ties of kv_cost
-  balance_requests: 32         # cache_aware: loads are out of balance if they differ by more requests than this
-  balance_ratio: 1.5           # ... and by more than this factor
-  match_ratio: 0.3             # ... and a prefix counts if it is more of the prompt than this
-  prefill_load_scale: 1.0      # kv_cost: weight of a page that is to be computed beside one that is held
-  device_credit: 1.0           # ... pages not to compute for each page cached on the device
-  host_credit: 0.75            # ... on the host
-  disk_credit: 0.25            # ... in L3
-  active_weight: 0.0           # ... weight of a request in progress [pages]
+  # seed: 0                    # of random, power_of_two and the ties of kv_cost
+  # balance_requests: 32       # cache_aware: loads are out of balance if they differ by more requests than this
+  # balance_ratio: 1.5         # ... and by more than this factor
+  # match_ratio: 0.3           # ... and a prefix counts if it is more of the prompt than this
+  # prefill_load_scale: 1.0    # kv_cost: weight of a page that is to be computed beside one that is held
+  # device_credit: 1.0         # ... pages not to compute for each page cached on the device
+  # host_credit: 0.75          # ... on the host
+  # disk_credit: 0.25          # ... in L3
+  # active_weight: 0.0         # ... weight of a request in progress [pages]
 {tree}
 eviction:
   policy: lru                  # which idle page goes when room is needed: one of
@@ -72,13 +73,13 @@ eviction:
 
 retention:
   policy: none                 # none | idle_ttl: drop what was idle for `seconds`, at checks every `check_seconds`
-  seconds: 60
-  check_seconds: 1
+  # seconds: 60
+  # check_seconds: 1
 
 retrieval:
   policy: default_policy       # default_policy retrieves what the host holds, all_compute nothing, or any policy of
                                # `kvsweep simulate`, which then needs slo.ttft_seconds
-  rate_window_seconds: 60      # window of the request rate such a policy sees
+  # rate_window_seconds: 60    # window of the request rate such a policy sees
 
 write:
   policy: write_through        # write_through | none: copy computed pages to the host; with fidelity engine, too:
@@ -95,7 +96,7 @@ window_seconds: 5              # of the time series in the result
 
 
 _TREE = """\
-  tree_tokens: 16777216        # cache_aware: prompts the gateway remembers for each worker
+  # tree_tokens: 16777216      # cache_aware: prompts the gateway remembers for each worker
 """
 _ENGINE = """\
 engine:
@@ -106,7 +107,7 @@ engine:
   router_join: true            # the gateway streams when it has the answers of both workers
   prebuilt_seconds: 0.0005     # round in which requests whose KV arrived join a decode batch (assumed)
   load_back_threshold_tokens: 10   # least that is loaded from the host
-  conservativeness: 1.0        # colocated: share of the answers in progress that is planned for
+  # conservativeness: 1.0      # colocated: share of the answers in progress that is planned for
 
 # l3:                          # a pool that all hosts share
 #   pool_tokens: 10000000

@@ -14,10 +14,11 @@ import numpy as np
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.config import ClusterConfig, parse_config, read_config
+from kvsweep.cluster.config import ClusterConfig, parse_config, stated_in
 from kvsweep.cluster.engine import audit as engine_audit
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine import loop as engine
+from kvsweep.cluster.notes import notes_of
 from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.paper import audit as paper_audit
 from kvsweep.cluster.paper import loop as paper
@@ -103,7 +104,7 @@ def finish(
 ) -> Finished:
     """Return the finished run of which `run` returns the Dataset."""
     trace = trace if isinstance(trace, Trace) else read_trace(trace)
-    config = _config(config)
+    config, unused = _config(config)
     profile = _profile(profile)
     policy = _policy(config.retrieval.policy, policy_files)
     plugins = Plugins(
@@ -117,7 +118,7 @@ def finish(
     seconds = time.process_time() - began
     assumed = (*_page_notes(trace, config.page_size), *turns(trace, config, LONGEST).notes())
     trace = replace(trace, notes=(*trace.notes, *assumed))
-    return Finished(state, trace, config, profile, policy, plugins, seconds)
+    return Finished(state, trace, config, profile, policy, plugins, seconds, unused)
 
 
 def compiled_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> State:
@@ -273,10 +274,15 @@ def _policy(name: str, files: Sequence[str | Path]) -> Policy:
     return policies.select([name], "retrieval: policy")[name]
 
 
-def _config(given: ClusterConfig | Mapping[str, Any] | str | os.PathLike[str]) -> ClusterConfig:
+def _config(
+    given: ClusterConfig | Mapping[str, Any] | str | os.PathLike[str],
+) -> tuple[ClusterConfig, tuple[str, ...]]:
+    """Return the configuration, and what it states without effect."""
     if isinstance(given, ClusterConfig):
-        return given
-    return parse_config(given, "config") if isinstance(given, Mapping) else read_config(Path(given))
+        return given, ()
+    stated = given if isinstance(given, Mapping) else stated_in(Path(given))
+    config = parse_config(stated, "config" if isinstance(given, Mapping) else str(Path(given)))
+    return config, tuple(notes_of(config, stated))
 
 
 def _profile(given: Profile | Mapping[str, Any] | str | os.PathLike[str]) -> Profile:
