@@ -112,8 +112,16 @@ def test_the_engine_is_the_same_compiled_to_the_last_bit(seed: int, from_files: 
 @pytest.mark.parametrize(
     ("kind", "source", "message"),
     [
-        ("gateway", LAST.replace("-ctx.worker", "float('nan')"), "policy last .*at 0.000000 s: cost returned NaN"),
-        ("eviction", MOST_RECENT.replace("-ctx.released", "float('nan') * ctx.released"), "key returned NaN"),
+        (
+            "gateway",
+            LAST.replace("-ctx.worker", "float('nan')"),
+            "policy last .*at 0.000000 s: cost failed or returned NaN",
+        ),
+        (
+            "eviction",
+            MOST_RECENT.replace("-ctx.released", "float('nan') * ctx.released"),
+            "key failed or returned NaN; allowed: a number",
+        ),
         ("gateway", LAST.replace("-ctx.worker", "ctx.nothing"), "last .*: cannot be compiled: .*allowed: arithmetic"),
         ("gateway", LAST.replace("cost", "costs"), "no 'last': .*left out: cost is missing or not plain; allowed: a f"),
         ("gateway", LAST.replace('"gateway"', '"gate"'), "kind = 'gate'; allowed: retrieval, gateway, eviction"),

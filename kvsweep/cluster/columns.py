@@ -34,9 +34,11 @@ DOMAIN = PATHS + 6
 N_RUN = DOMAIN + 14
 (
     BALANCE_RATIO, MATCH_RATIO, LOAD_SCALE, DEVICE_CREDIT, HOST_CREDIT, DISK_CREDIT, ACTIVE_WEIGHT,
-    TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, N_REAL,
+    TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, ASKED,
 ) = range(12)  # fmt: skip
-"""Real numbers; after them, for each pool: pages held, and the sum of (change x time of change) [page s]."""
+N_REAL = ASKED + 17
+"""Real numbers, at last what a retrieval policy was asked that answered nonsense (fields of `policies.Context`); after
+them, for each pool: pages held, and the sum of (change x time of change) [page s]."""
 FAULT_GATEWAY, FAULT_EVICTION = 1, 2
 """What FAULT says: a policy that answered NaN; 0 is none, or the retrieval policy."""
 FROM_FILE = 1 << 8

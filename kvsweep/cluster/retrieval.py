@@ -13,7 +13,7 @@ from kvsweep.cluster.state import State
 def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int, int], ask: Asked) -> int:
     """Return how many of the ``split[1]`` host pages that follow ``split[0]`` device pages are retrieved.
 
-    ``split[2]`` pages are all there are. -1 where the policy answers NaN.
+    ``split[2]`` pages are all there are. -1 where the policy answers NaN, which notes what it was asked.
     """
     matched, following, pages = split
     if following == 0 or s.run[col.RETRIEVAL] == col.RETRIEVE_ALL:
@@ -30,12 +30,15 @@ def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int, int], ask: 
     waited_longer = s.request[r, col.ARRIVAL] <= s.run[col.NOW] - s.run[col.RATE_WINDOW]
     rate = (recent_arrivals(s, w) + int(waited_longer)) / (s.run[col.RATE_WINDOW] * 1e-12)
     hits = float(following)
-    reassigned = ask.decide(
+    asked = (
         float(following + missing), float(missing), hits, rate, s.real[col.TARGET], restore, compute,
         0.0, hits, 0.0, math.inf, restore, restore,
         float(page), s.real[col.TOKEN_SECONDS], s.real[col.PAIR_SECONDS], s.real[col.RECOMPUTES],
     )  # fmt: skip
+    reassigned = ask.decide(*asked)
     if math.isnan(reassigned):
+        for i in range(len(asked)):
+            s.real[col.ASKED + i] = asked[i]
         return -1
     if reassigned <= 0.0:
         return following

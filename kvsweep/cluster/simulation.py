@@ -28,7 +28,7 @@ from kvsweep.cluster.setup import LONGEST, initial_state
 from kvsweep.cluster.state import State
 from kvsweep.cluster.workload import turns
 from kvsweep.errors import InputError, PolicyError, ResultError
-from kvsweep.grid.jit import decision, program, program_is_compiled, score
+from kvsweep.grid.jit import decision, nan_where_failing, program, program_is_compiled, score
 from kvsweep.policies.context import Context
 from kvsweep.policies.registry import Policy, load_policies
 from kvsweep.trace.model import Note, Trace
@@ -128,8 +128,8 @@ def compiled_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> S
 
 def plain_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> State:
     """Run `state` to its end with the very source of the core, uncompiled."""
-    cost, key = (plugin.ask if plugin else _nothing for plugin in plugins)
-    ask = Asked(lambda *fields: policy.choose(Context(*fields))[0], cost, key)
+    cost, key = (nan_where_failing(plugin.ask) if plugin else _nothing for plugin in plugins)
+    ask = Asked(nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0]), cost, key)
     return _run(state, (policy, plugins), _source(_is_engine(state)), ask, INSTANTS)
 
 
@@ -213,13 +213,18 @@ def _stuck(state: State) -> Exception:
 
 
 def _nonsense(state: State, policy: Policy, plugins: Plugins) -> PolicyError:
-    """Return the error for a policy that answered NaN."""
+    """Return the error for a policy that failed, or answered what is no answer."""
     plugin = {col.FAULT_GATEWAY: plugins.gateway, col.FAULT_EVICTION: plugins.eviction}.get(int(state.run[col.FAULT]))
-    if plugin is None:
-        where = f"policy {policy.name} ({policy.origin}): {_where(state)}"
-        return PolicyError(f"{where}: decide returned NaN blocks; allowed: a number")
-    where = f"at {state.run[col.NOW] * 1e-12:.6f} s"
-    return PolicyError(f"{plugin}: {where}: {FUNCTIONS[plugin.kind]} returned NaN; allowed: a number")
+    if plugin is not None:
+        where = f"at {state.run[col.NOW] * 1e-12:.6f} s"
+        return PolicyError(f"{plugin}: {where}: {FUNCTIONS[plugin.kind]} failed or returned NaN; allowed: a number")
+    who = f"policy {policy.name} ({policy.origin}): "
+    why = "decide failed as compiled code, and not as Python; allowed: a number of blocks, and a mode"
+    try:  # it says itself what is wrong
+        policy.choose(Context._make(state.real[col.ASKED : col.N_REAL].tolist()))
+    except PolicyError as error:
+        why = str(error).removeprefix(who)
+    return PolicyError(f"{who}{_where(state)}: {why}")
 
 
 def _rules(state: State) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import contextlib
 import dis
 import importlib.util
 import inspect
+import math
 import re
 import shutil
 import sys
@@ -280,58 +281,101 @@ def _program_key(function: Callable[..., Any], options: Mapping[str, Any]) -> st
     return fingerprint(function, _called_once, extra=settings)[:32]
 
 
+_DECISION = """\
+def entry({names}):
+    try:
+        answer, mode = decide(Context({names}))
+        is_mode = mode >= 0 and mode < N_MODES and mode == int(mode)
+    except Exception:
+        return NAN
+    return float(answer) if is_mode else NAN
+"""
+_SCORE = """\
+def entry({names}):
+    try:
+        answer = float(decide(Context({names})))
+    except Exception:
+        return NAN
+    return answer
+"""
+# What raises in a C function is printed and forgotten, and the answer is whatever stood there: a caller must see it.
+
+
 def decision(policy: Policy) -> Any:
     """Return the decision of `policy` as a C function of the fields of `Context`, for compiled code to call.
 
-    Raises PolicyError where it cannot be compiled.
+    It answers NaN where the policy fails or names no mode of its own. Raises PolicyError where it cannot be compiled.
     """
     if _DISABLED:
-        return lambda *fields: policy.choose(Context(*fields))[0]
+        return nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0])
 
     def build() -> Any:
-        key = fingerprint(policy.decide, extra=("decision", _key(policy, kernels)))[:32]
+        key = fingerprint(policy.decide, extra=("decision", _DECISION, _key(policy, kernels)))[:32]
         _register_context_methods()
-        return _c_function(key, indexed(policy, _module_name(key)), Context, "[0]")
+        given = {"N_MODES": len(policy.modes)}
+        return _c_function(key, indexed(policy, _module_name(key)), Context, _DECISION, given)
 
-    return _refusing(f"policy {policy.name} ({policy.origin})", policy.decide, build)
+    return _refusing(
+        f"policy {policy.name} ({policy.origin})",
+        policy.decide,
+        build,
+        lambda: policy.choose(Context._make([1.0] * len(Context._fields))),
+    )
 
 
 def score(function: Callable[[Any], float], context: type[Any], what: str) -> Any:
     """Return `function` of a `context`, a named tuple of numbers, as a C function of its fields.
 
-    Raises PolicyError, which calls it `what`, where it cannot be compiled.
+    It answers NaN where the function fails. Raises PolicyError, which calls it `what`, where it cannot be compiled.
     """
     if _DISABLED:
-        return lambda *fields: float(function(context(*fields)))
+        return nan_where_failing(lambda *fields: float(function(context(*fields))))
 
     def build() -> Any:
-        key = fingerprint(function, context, extra=("score", numba.__version__, sys.version))[:32]
+        key = fingerprint(function, context, extra=("score", _SCORE, numba.__version__, sys.version))[:32]
         assert isinstance(function, FunctionType)
-        return _c_function(key, _for_numba(function, (), _module_name(key), {}), context, "")
+        return _c_function(key, _for_numba(function, (), _module_name(key), {}), context, _SCORE, {})
 
     return _refusing(what, function, build)
 
 
-def _c_function(key: str, function: FunctionType, context: type[Any], part: str) -> Any:
-    """Return `part` of what `function` answers as a C function of the fields of `context`."""
+def nan_where_failing(answer: Callable[..., float]) -> Callable[..., float]:
+    """Return plain `answer` as what `decision` and `score` compile answers: NaN where it raises."""
+
+    def ask(*fields: float) -> float:
+        try:
+            return answer(*fields)
+        except (Exception, SystemExit):  # foreign code may raise anything
+            return math.nan
+
+    return ask
+
+
+def _c_function(key: str, function: FunctionType, context: type[Any], template: str, given: Mapping[str, Any]) -> Any:
+    """Return the `template` around `function` as a C function of the fields of `context`; `given` are its constants."""
     signature = types.float64(*[types.float64] * len(context._fields))
-    names = ", ".join(context._fields)
-    source = f"def entry({names}):\n    return float(decide(Context({names})){part})\n"
-    given = {"decide": njit(**_INLINE)(function), "Context": context}
-    entry = vars(_module(key, source.encode(), given, {}))["entry"]
+    source = template.format(names=", ".join(context._fields))
+    names = {"decide": njit(**_INLINE)(function), "Context": context, "NAN": math.nan, **given}
+    entry = vars(_module(key, source.encode(), names, {}))["entry"]
     try:
         return cfunc(signature, error_model="numpy", cache=True)(entry)
     except Exception:  # a damaged or read-only cache; what is wrong with the policy shows again
         return cfunc(signature, error_model="numpy")(entry)
 
 
-def _refusing(what: str, function: Callable[..., Any], build: Callable[[], Any]) -> Any:
-    """Return what `build` compiles of `function`; raises PolicyError, which calls it `what`, where that fails."""
+def _refusing(
+    what: str, function: Callable[..., Any], build: Callable[[], Any], ask: Callable[[], Any] = lambda: None
+) -> Any:
+    """Return what `build` compiles of `function`; raises PolicyError, which calls it `what`, where that fails.
+
+    What fails as plain Python, too, where somebody does `ask` it, says why more plainly than Numba can.
+    """
     try:
         return build()
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:  # as in `_called`
+        ask()
         raise PolicyError(f"{what}: cannot be compiled: {_reason(error, function)}") from error
 
 
