@@ -14,7 +14,10 @@ from cluster_samples import cluster, profile, trace
 
 import kvsweep
 from kvsweep.catalog import load
-from kvsweep.cluster.config import config_mapping, parse_config, read_config
+from kvsweep.catalog.fields import field_types
+from kvsweep.cluster import columns as col
+from kvsweep.cluster import prefetch, write
+from kvsweep.cluster.config import SharedTier, Write, config_mapping, parse_config, read_config
 from kvsweep.cluster.notes import notes_of
 from kvsweep.cluster.presets import PRESETS, cluster_file, profile_file
 from kvsweep.cluster.profile import coefficients, parse_profile, profile_mapping, read_profile
@@ -67,6 +70,17 @@ def test_interpolation_and_continuation_of_decode_models() -> None:
 
     base = decode_coefficients(made, (1,), 6)[:, 0] / 1e15
     assert base == pytest.approx([0.02, 0.02, 0.02, 0.03, 0.04, 0.05, 0.06])
+
+
+def test_policies_of_files_are_those_there_are_modules_of() -> None:
+    assert set(field_types(Write)["policy"].choices) == set(write.POLICIES)
+    assert field_types(SharedTier)["stop_policy"].choices == prefetch.POLICIES
+    needed = {name: (policy.uses_needed(3), policy.TAKES_EVICTED) for name, policy in write.POLICIES.items()}
+    assert needed == {
+        "write_through": (3, False), "write_through_selective": (2, False),
+        "write_back": (col.NEVER, True), "none": (col.NEVER, False),
+    }  # fmt: skip
+    assert [name for name in write.POLICIES if write.writes_through(name)] == [*write.POLICIES][:2]
 
 
 FIGURES: dict[str, Any] = config_mapping(cluster())

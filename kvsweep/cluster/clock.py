@@ -11,6 +11,14 @@ def rounded(femtoseconds: int) -> int:
     return max(1, (femtoseconds + 500) // 1000)
 
 
+def scaled(value: int, factor: int, divisor: int) -> int:
+    """Return ``value * factor / divisor``, rounded down, without that product.
+
+    Nothing overflows where the result, and `factor` times `divisor`, fit: ``value = q divisor + rest``.
+    """
+    return value // divisor * factor + value % divisor * factor // divisor
+
+
 def prefill_duration(s: State, tokens: int, squares: int) -> int:
     """Return the time of a step that executes `tokens`, `squares` = Σ (end² − begin²) over its pieces [ps]."""
     time = s.run[col.STEP_FIXED] + s.run[col.STEP_PER_TOKEN] * tokens + s.run[col.STEP_PER_PAIR] * squares // 2
@@ -31,8 +39,12 @@ def decode_duration(s: State, d: int, n: int, context: int) -> int:
 
 def path_duration(s: State, path: int, pages: int) -> int:
     """Return the time of an isolated copy of `pages` [ps]."""
-    payload = pages * s.run[col.PAGE_BYTES]
-    return rounded(s.run[col.PATHS + 2 * path] + s.run[col.PATHS + 2 * path + 1] * payload // 1000)
+    return copy_duration(s, s.run[col.PATHS + 2 * path], s.run[col.PATHS + 2 * path + 1], pages)
+
+
+def copy_duration(s: State, setup: int, per_byte: int, pages: int) -> int:
+    """Return the time of a copy of `pages` that takes `setup` [fs] and `per_byte` [1e-18 s] [ps]."""
+    return rounded(setup + scaled(per_byte, pages * s.run[col.PAGE_BYTES], 1000))
 
 
 def is_beyond(s: State, row: int, value: int) -> int:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from kvsweep.catalog.fields import Range, read_fields, read_record, require_fields
 from kvsweep.catalog.yamlfile import read_yaml_mapping
+from kvsweep.cluster.write import writes_through
 from kvsweep.errors import InputError, shown, unknown_name
 
 Workers = Annotated[int, Range("workers", 1, 4096)]
@@ -292,7 +293,7 @@ def _groups(groups: object, where: str) -> dict[str, Any]:
 def _check_fidelity(config: ClusterConfig, values: Mapping[str, Any], where: str) -> None:
     """Refuse options that the chosen fidelity does not know."""
     if config.fidelity == "engine":
-        if config.l3 is not None and not config.write.policy.startswith("write_through"):
+        if config.l3 is not None and not writes_through(config.write.policy):
             raise InputError(f"{where}: l3: with write policy {config.write.policy}; allowed: one that writes through")
         return
     gateway = values.get("gateway")

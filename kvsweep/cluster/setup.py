@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster import eviction, gateway, retention
+from kvsweep.cluster import eviction, gateway, retention, write
+from kvsweep.cluster.bounds import check_bounds
 from kvsweep.cluster.config import SHARINGS, ClusterConfig
-from kvsweep.cluster.engine.setup import check_range, extend
-from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients, path_coefficients
+from kvsweep.cluster.engine.setup import extend
+from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State, winner_tree
 from kvsweep.cluster.workload import PICO, Turns, turns
@@ -21,7 +22,6 @@ from kvsweep.trace.model import Trace, offsets_of
 LONGEST = 4_000_000
 """Longest trace [s]: a third of what the clock can hold, so that the run may end later."""
 WINDOWS = 1 << 14
-_LARGE = 1 << 61
 
 
 def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy) -> State:
@@ -34,7 +34,8 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
         raise InputError(f"page_size: {error}") from error
     times = coefficients(profile, config.page_size)
     _check(trace, config, profile)
-    _check_range(trace, config, profile, policy)
+    by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady")
+    check_bounds(trace, config, profile, whole=by_cost or _retrieval_code(policy) == col.RETRIEVE_ASK)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     request = _requests(trace, config.page_size)
     later = turns(trace, config, LONGEST)
@@ -157,7 +158,7 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
         col.RETENTION: retention.POLICIES.index(config.retention.policy),
         col.TTL: _picoseconds(config.retention.seconds),
         col.CHECK: _picoseconds(config.retention.check_seconds),
-        col.THRESHOLD: config.write.threshold if config.write.policy == "write_through" else 0,
+        col.THRESHOLD: write.POLICIES[config.write.policy].uses_needed(config.write.threshold),
         col.SHARING: SHARINGS.index(config.handoff_sharing),
         col.RETRIEVAL: _retrieval_code(policy),
         col.FRONT: int(policy.recomputes == "front"),
@@ -259,54 +260,3 @@ def _check(trace: Trace, config: ClusterConfig, profile: Profile) -> None:
                 )
     if float(trace.arrival[-1]) > LONGEST:
         raise InputError(f"the trace lasts {trace.arrival[-1]:.4g} s; allowed: at most {LONGEST} s")
-
-
-def _longest_served(trace: Trace, config: ClusterConfig) -> int:
-    """Return the most tokens of a request that some worker of each role can hold; longer ones are rejected [token]."""
-    page, whole = config.page_size, trace.input_tokens + trace.output_tokens
-    at_prefill, at_decode = (
-        max(group.device_tokens for group in groups) // page for groups in (config.prefill, config.decode)
-    )
-    fits = (-(-trace.input_tokens // page) <= at_prefill) & (-(-whole // page) <= at_decode)
-    return int(whole[fits].max(initial=1))
-
-
-def _paths(config: ClusterConfig, profile: Profile) -> list[tuple[int, int]]:
-    paths = [profile.handoff, profile.h2d, profile.d2h]
-    if config.l3 is not None:
-        paths += [path for path in (profile.l3_read, profile.l3_write) if path is not None]
-    return [path_coefficients(path) for path in paths]
-
-
-def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: Policy) -> None:
-    """Refuse figures with which integers of the core would overflow."""
-    times = coefficients(profile, config.page_size)
-    longest = _longest_served(trace, config)
-    payload = (longest // config.page_size + 1) * times.page_bytes
-    # A step has no more than a budget, or than all that may be in it; some policies look at a whole prompt in one.
-    step = max(min(g.chunk_tokens, g.device_tokens, g.max_running * longest) for g in config.prefill)
-    tokens = max(longest, config.page_size, step)
-    by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady")
-    whole = _retrieval_code(policy) == col.RETRIEVE_ASK or by_cost
-    reach = tokens if whole else step
-    pairs = 2 * (longest + config.page_size) * (reach + config.page_size) * int(times.prefill[2])
-    context = max(group.max_running for group in config.decode) * longest
-    slope = max(profile.decode.context_token_seconds, default=0.0)
-    copies = [int(setup) + int(per_byte) * payload for setup, per_byte in _paths(config, profile)]
-    worst = max(
-        pairs + (tokens + config.page_size) * int(times.prefill[1]),
-        context * round(slope * 1e15) * 2,
-        max(copies),
-        max(copies) // 1_000_000 * 256 * max(config.n_prefill, config.n_decode),
-    )
-    for group in config.decode:
-        # Steps of a batch that does not change happen in one go.
-        base, slope = decode_coefficients(profile, group.graph_buckets, group.max_running).max(axis=0).tolist()
-        worst = max(worst, longest * (base + context * slope) // 1000)
-    if config.fidelity == "engine":
-        check_range(config, profile, longest, int((trace.input_tokens + trace.output_tokens).sum()))
-    if worst > _LARGE:
-        raise InputError(
-            f"a request of {longest} tokens and profile {profile.name!r} make times the clock cannot hold; "
-            "allowed: shorter requests, or a profile of faster operations"
-        )

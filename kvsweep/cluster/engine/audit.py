@@ -66,7 +66,7 @@ def _node(s: State, n: int) -> int:
             return 4
         if device > s.node[parent, eng.DEVICE] or s.node[n, eng.LOCKS] > s.node[parent, eng.LOCKS]:
             return 4
-        if s.run[eng.WRITE_POLICY] != eng.WRITE_BACK and host > s.node[parent, eng.HOST]:
+        if s.run[eng.TAKES_EVICTED] == 0 and host > s.node[parent, eng.HOST]:
             return 4
     elif s.node[n, eng.BEGIN] != 0:
         return 4

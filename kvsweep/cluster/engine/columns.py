@@ -12,14 +12,12 @@ from kvsweep.cluster import columns as col
 # FREE_…: rows that were used before and are not now.
 # STEP_LIST, DONE_LIST, SOURCES: where these begin in a row of prefill workers.
 (
-    COLOCATED, OVERLAP, SCHEDULE, MAX_INPUT, RESERVE, JOIN, PREBUILT, LOAD_LEAST, LAYERS, WRITE_POLICY,
+    COLOCATED, OVERLAP, SCHEDULE, MAX_INPUT, RESERVE, JOIN, PREBUILT, LOAD_LEAST, LAYERS, TAKES_EVICTED,
     STORE, STORE_POOL, STOP_POLICY, PREFETCH_LEAST, TIMEOUT, TIMEOUT_PER_KI, BATCH_PAGES, QUERY,
     READ_SETUP, READ_PER_BYTE, WRITE_SETUP, WRITE_PER_BYTE, READ_LOW, READ_HIGH, STORE_LOW, STORE_HIGH, ROUTED,
     UNFINISHED, AGAIN, N_NODES, FREE_NODE, FREE_CHUNK, STARTS, STEP_LIST, DONE_LIST, SOURCES, RATIOS, N_SEGMENTS, N_RUN,
 ) = range(col.N_RUN, col.N_RUN + 39)  # fmt: skip
 FCFS, LPM = range(2)
-WRITE_NONE, WRITE_THROUGH, WRITE_BACK = range(3)
-BEST_EFFORT, WAIT_COMPLETE, WAIT_TIMEOUT = range(3)
 
 # Requests. TOKENS to prefill; GENERATED counts when it is in no batch. HELD_PAGES are its own, COVERED those it shares
 # with the tree, LOCKED the node it locks. FIRST_AT_DECODE, LAST_TOKEN, ANSWERED: what its first token and its end at

@@ -28,7 +28,7 @@ def insert(s: State, w: int, r: int, pages: int, counting: int, ask: Asked) -> N
         unlock(s, w, request[eng.LOCKED])
         request[eng.LOCKED] = deepest
         request[eng.COVERED] = pages
-    if counting == 1 and s.run[eng.WRITE_POLICY] == eng.WRITE_THROUGH:
+    if counting == 1 and s.run[col.THRESHOLD] < col.NEVER:
         _back_up_path(s, w, request[eng.LOCKED], ask)
 
 

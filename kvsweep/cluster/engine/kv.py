@@ -96,7 +96,7 @@ def evict(s: State, w: int, tokens: int, ask: Asked) -> None:
 def _leave_device(s: State, w: int, n: int, ask: Asked) -> int:
     """Free the device pages of node `n`; return how many were copied to the host for it."""
     length, copied = s.node[n, eng.LENGTH], 0
-    if s.node[n, eng.HOST] == 0 and s.run[eng.WRITE_POLICY] == eng.WRITE_BACK:
+    if s.node[n, eng.HOST] == 0 and s.run[eng.TAKES_EVICTED] == 1:
         if s.prefill[w, col.HOST_FREE] < length:
             evict_host(s, w, length, ask)
         if s.prefill[w, col.HOST_FREE] >= length:

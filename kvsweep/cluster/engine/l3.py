@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.clock import pop, push, rounded, schedule
+from kvsweep.cluster.clock import copy_duration, pop, push, schedule
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.kv import evict_host, host_lock, match, put_on_host_alone, take_host
 from kvsweep.cluster.engine.pageset import add, pin, store, touch
 from kvsweep.cluster.engine.resources import reading_resource, writing_resource
 from kvsweep.cluster.engine.tree import end_of, grow, leading, mark, walk
+from kvsweep.cluster.prefetch import waits_until as stop
 from kvsweep.cluster.state import State
 
 
@@ -109,19 +110,14 @@ def _read_batch(s: State, w: int, r: int) -> None:
     s.prefill[w, eng.STORE_READS] += 1
     s.prefill[w, eng.STORE_READS_BEYOND] += int(not s.run[eng.READ_LOW] <= payload <= s.run[eng.READ_HIGH])
     s.prefill[w, eng.STORE_READ_PAGES] += pages
-    time = rounded(s.run[eng.READ_SETUP] + s.run[eng.READ_PER_BYTE] * payload // 1000)
+    time = copy_duration(s, s.run[eng.READ_SETUP], s.run[eng.READ_PER_BYTE], pages)
     schedule(s, reading_resource(s, w), s.run[col.NOW] + time)
 
 
 def waits_until(s: State, r: int) -> int:
     """Return until when request `r` waits for its prefetch [ps], at most NEVER; -1 where it does not."""
     state = s.request[r, eng.FETCH_STATE]
-    if state < eng.FETCH_QUEUED or state >= eng.FETCH_ENDED or s.run[eng.STOP_POLICY] == eng.BEST_EFFORT:
-        return -1
-    if s.run[eng.STOP_POLICY] == eng.WAIT_COMPLETE:
-        return col.NEVER
-    tokens = s.request[r, eng.FETCH_WANTED] * s.run[col.PAGE]
-    return int(s.request[r, eng.FETCH_BEGAN] + s.run[eng.TIMEOUT] + s.run[eng.TIMEOUT_PER_KI] * tokens // 1024)
+    return stop(s, r) if eng.FETCH_QUEUED <= state < eng.FETCH_ENDED else -1
 
 
 def close(s: State, w: int, r: int) -> None:
@@ -194,8 +190,8 @@ def _write(s: State, w: int, pages: int) -> None:
     s.prefill[w, eng.STORE_WRITES] += 1
     s.prefill[w, eng.STORE_WRITES_BEYOND] += int(not s.run[eng.STORE_LOW] <= payload <= s.run[eng.STORE_HIGH])
     s.prefill[w, eng.STORE_WRITTEN_PAGES] += pages
-    batches = -(-pages // s.run[eng.BATCH_PAGES])
-    time = rounded(batches * s.run[eng.WRITE_SETUP] + s.run[eng.WRITE_PER_BYTE] * payload // 1000)
+    setup = -(-pages // s.run[eng.BATCH_PAGES]) * s.run[eng.WRITE_SETUP]
+    time = copy_duration(s, setup, s.run[eng.WRITE_PER_BYTE], pages)
     schedule(s, writing_resource(s, w), s.run[col.NOW] + time)
 
 

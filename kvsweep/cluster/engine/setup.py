@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kvsweep.catalog import load
 from kvsweep.cluster import columns as col
+from kvsweep.cluster import prefetch, write
 from kvsweep.cluster.config import ClusterConfig
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.resources import n_resources
@@ -19,12 +20,8 @@ from kvsweep.trace.model import Trace
 
 PICO = 1e12
 SCHEDULES = ("fcfs", "lpm")
-WRITES = {"none": (0, 0), "write_through": (1, 0), "write_through_selective": (1, 2), "write_back": (2, 0)}
-"""Code of a write policy, and its threshold where the file does not say."""
-STOPS = ("best_effort", "wait_complete", "timeout")
 FEW_NODES = 4096
 FEW_CHUNKS = 4096
-_LARGE = 1 << 61
 
 
 def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) -> State:
@@ -82,41 +79,6 @@ def _reals(state: State, config: ClusterConfig) -> NDArray[np.float64]:
     return np.concatenate((state.real, np.tile([start, start, least, (start - least) / 600], config.n_prefill)))
 
 
-def check_range(config: ClusterConfig, profile: Profile, longest: int, total: int) -> None:
-    """Refuse figures with which integers of the core would overflow.
-
-    `longest` is the longest request that is served, `total` what all requests have [token].
-    """
-    size = config.page_size
-    for group in config.prefill:
-        loaded = min(group.max_running * longest, group.device_tokens, group.host_tokens, total)
-        swept = 2 * longest + group.chunk_tokens + group.max_running * size
-        written = {"none": 0, "write_back": swept}.get(config.write.policy, longest)
-        written = min(written, group.device_tokens, group.host_tokens)
-        for path, tokens in ((profile.h2d, loaded), (profile.d2h, written)):
-            if path_coefficients(path)[1] * round((tokens + size) * profile.kv_bytes_per_token) > _LARGE:
-                raise InputError(
-                    f"copies of {tokens} tokens at once, which pools of workers allow, take times the clock cannot "
-                    f"hold with profile {profile.name!r}; allowed: smaller pools, or a profile of faster copies"
-                )
-    if config.l3 is None:
-        return
-    batches = longest // size // config.l3.batch_pages + 1
-    setup = max((path.setup_seconds for path in (profile.l3_read, profile.l3_write) if path is not None), default=0.0)
-    if batches * max(setup * 1e15, profile.l3_query_seconds * PICO) > _LARGE:
-        raise InputError(
-            f"l3: batch_pages: {config.l3.batch_pages}; a request of {longest} tokens has {batches} batches, whose "
-            "times the clock cannot hold; allowed: more pages, or a profile with shorter l3_query_seconds and setups"
-        )
-    per = config.l3.timeout_per_1024_tokens_seconds
-    if config.l3.timeout_base_seconds * PICO + per * PICO * longest > _LARGE:
-        most = (_LARGE / PICO - config.l3.timeout_base_seconds) / longest
-        raise InputError(
-            f"l3: timeout_per_1024_tokens_seconds: {per:g} s; allowed: at most {most:.4g} s with a request of "
-            f"{longest} tokens, that the clock can hold its time"
-        )
-
-
 def _with_answers(state: State, request: Ints, config: ClusterConfig) -> Ints:
     """Return the chains, each with a segment of its own for the full pages that its answer adds."""
     stored = request[:, col.PROMPT] + request[:, col.OUTPUT] - 1
@@ -165,7 +127,6 @@ def _pairs(n_prefill: int, n_decode: int) -> Ints:
 
 def _set_scalars(state: State, config: ClusterConfig, profile: Profile) -> None:
     rules, run = config.engine, state.run
-    policy, threshold = WRITES[config.write.policy]
     values = {
         eng.COLOCATED: int(config.is_colocated),
         eng.OVERLAP: int(rules.overlap),
@@ -176,8 +137,7 @@ def _set_scalars(state: State, config: ClusterConfig, profile: Profile) -> None:
         eng.PREBUILT: max(1, round(rules.prebuilt_seconds * PICO)),
         eng.LOAD_LEAST: rules.load_back_threshold_tokens,
         eng.LAYERS: _layers(config, profile),
-        eng.WRITE_POLICY: policy,
-        col.THRESHOLD: threshold or config.write.threshold,
+        eng.TAKES_EVICTED: int(write.POLICIES[config.write.policy].TAKES_EVICTED),
         eng.FREE_NODE: -1,
         eng.FREE_CHUNK: -1,
         eng.STARTS: -1,
@@ -200,7 +160,7 @@ def _set_shared_tier(state: State, config: ClusterConfig, profile: Profile) -> N
         paths.append(path)
     run[eng.STORE] = 1
     state.tree[-1, eng.CAPACITY] = run[eng.STORE_POOL] = shared.pool_tokens // config.page_size
-    run[eng.STOP_POLICY] = STOPS.index(shared.stop_policy)
+    run[eng.STOP_POLICY] = prefetch.POLICIES.index(shared.stop_policy)
     run[eng.PREFETCH_LEAST] = shared.prefetch_threshold_tokens
     run[eng.TIMEOUT] = round(shared.timeout_base_seconds * PICO)
     run[eng.TIMEOUT_PER_KI] = round(shared.timeout_per_1024_tokens_seconds * PICO)

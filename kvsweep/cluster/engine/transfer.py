@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.arrivals import follow
-from kvsweep.cluster.clock import is_beyond, path_duration, pop, push, schedule, touch_decode, touch_prefill
+from kvsweep.cluster.clock import is_beyond, path_duration, pop, push, scaled, schedule, touch_decode, touch_prefill
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.batch import end_run_early
 from kvsweep.cluster.engine.chunks import give_chunk, take_chunk
@@ -149,13 +149,13 @@ def _set_share(s: State, p: int) -> bool:
     if k == s.pair[p, eng.K]:
         return False
     now = s.run[col.NOW]
-    s.pair[p, eng.LEFT] -= (now - s.pair[p, eng.SINCE]) * UNIT // s.pair[p, eng.K]
+    s.pair[p, eng.LEFT] -= scaled(now - s.pair[p, eng.SINCE], UNIT, s.pair[p, eng.K])
     s.pair[p, eng.SINCE], s.pair[p, eng.K] = now, k
     return True
 
 
 def _end_of(s: State, p: int) -> int:
-    return int(s.pair[p, eng.SINCE] + max(0, -(-s.pair[p, eng.LEFT] * s.pair[p, eng.K] // UNIT)))
+    return int(s.pair[p, eng.SINCE] + max(0, -scaled(-s.pair[p, eng.LEFT], s.pair[p, eng.K], UNIT)))
 
 
 def _plan(s: State, d: int) -> None:

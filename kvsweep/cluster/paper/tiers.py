@@ -143,7 +143,7 @@ def claim_host(s: State, w: int, r: int, ask: Asked) -> int:
 
     Sets WRITE_BEGIN and WRITE_END [page of the chain].
     """
-    if s.run[col.THRESHOLD] < 1:
+    if s.run[col.THRESHOLD] == col.NEVER:
         return 0
     expire(s, w)
     begin = end = depth = 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.clock import is_beyond, path_duration, pop, push, schedule, touch_decode, touch_prefill
+from kvsweep.cluster.clock import is_beyond, path_duration, pop, push, scaled, schedule, touch_decode, touch_prefill
 from kvsweep.cluster.paper.decode import end_run_early
 from kvsweep.cluster.paper.prefill import leave
 from kvsweep.cluster.state import State
 
 UNIT = 256
 """Fractions of a picosecond in which virtual time counts."""
+LATE = 1 << 60
+"""Virtual time at which it begins anew, after 75 minutes without a pause [1/256 ps]."""
 
 
 def release_chunks(s: State, r: int) -> None:
@@ -76,8 +78,8 @@ def plan_inbound(s: State, d: int) -> None:
         schedule(s, d, col.NEVER)
         return
     tag = s.prefill[s.decode[d, s.run[col.INBOUND] + _first(s, d)], col.SEND_TAG]
-    left = max(0, tag - s.decode[d, col.VIRTUAL]) * _sharing(s, d)
-    schedule(s, d, s.decode[d, col.VIRTUAL_AT] + -(-left // UNIT))
+    left = max(0, tag - s.decode[d, col.VIRTUAL])
+    schedule(s, d, s.decode[d, col.VIRTUAL_AT] - scaled(-left, _sharing(s, d), UNIT))
 
 
 def _first(s: State, d: int) -> int:
@@ -94,9 +96,19 @@ def _first(s: State, d: int) -> int:
 def _bring_up(s: State, d: int) -> None:
     """Bring the virtual time of decode worker `d` up to now."""
     if s.decode[d, col.N_INBOUND] > 0:
-        passed = (s.run[col.NOW] - s.decode[d, col.VIRTUAL_AT]) * UNIT
-        s.decode[d, col.VIRTUAL] += passed // _sharing(s, d)
+        s.decode[d, col.VIRTUAL] += scaled(s.run[col.NOW] - s.decode[d, col.VIRTUAL_AT], UNIT, _sharing(s, d))
+        if s.decode[d, col.VIRTUAL] > LATE:
+            _begin_anew(s, d)
     s.decode[d, col.VIRTUAL_AT] = s.run[col.NOW]
+
+
+def _begin_anew(s: State, d: int) -> None:
+    """Count the virtual time of decode worker `d` from now on: only differences matter."""
+    passed = s.decode[d, col.VIRTUAL]
+    s.decode[d, col.VIRTUAL] = 0
+    s.decode[d, col.LAST_TAG] -= passed
+    for place in range(s.decode[d, col.N_INBOUND]):
+        s.prefill[s.decode[d, s.run[col.INBOUND] + place], col.SEND_TAG] -= passed
 
 
 def _sharing(s: State, d: int) -> int:
