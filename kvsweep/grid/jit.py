@@ -24,6 +24,7 @@ import numpy as np
 from numba import cfunc, njit, types
 from numba.core.caching import FunctionCache
 from numba.core.codegen import CPUCodeLibrary
+from numba.core.cpu import CPUTargetOptions
 from numba.extending import overload_method
 
 from kvsweep.cache import cache_directory, write_whole
@@ -39,6 +40,8 @@ from kvsweep.policies.registry import Policy, reason_of
 _INLINE: dict[str, Any] = {"forceinline": True, "error_model": "numpy"}
 _KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
+_OPTIMIZE = "_optimize_final_module"
+"""Method of Numba, undocumented, with which it optimises a function and all below it."""
 _COMPILING = threading.Lock()
 _DISABLED = bool(getattr(numba.config, "DISABLE_JIT", 0))
 """Whether NUMBA_DISABLE_JIT asks for plain Python, to debug it."""
@@ -218,6 +221,7 @@ def program(function: Callable[..., Any], options: Mapping[str, Any]) -> Callabl
     assert isinstance(function, FunctionType)
     key = _program_key(function, options)
     once = _called_once(function)
+    options = known_options(options)
     inner = njit(**options)(_for_numba(function, (), _module_name(key), {}, options, once))
     names = ", ".join(inspect.signature(function).parameters)
     source = f"def entry({names}):\n    return function({names})\n"
@@ -238,18 +242,21 @@ def _one_optimization(name: str) -> Iterator[None]:
 
     That makes the code no slower and compiles it in 0.6 of the time. Numba has no option for it.
     """
-    whole = CPUCodeLibrary._optimize_final_module
+    whole = getattr(CPUCodeLibrary, _OPTIMIZE, None)
+    if whole is None:  # a Numba without it compiles for longer
+        yield
+        return
 
     def optimize(library: CPUCodeLibrary) -> None:
         if library.name == name:
-            whole(library)  # type: ignore[no-untyped-call]
+            whole(library)
 
     with _COMPILING:
-        CPUCodeLibrary._optimize_final_module = optimize  # type: ignore[method-assign]
+        setattr(CPUCodeLibrary, _OPTIMIZE, optimize)
         try:
             yield
         finally:
-            CPUCodeLibrary._optimize_final_module = whole  # type: ignore[method-assign]
+            setattr(CPUCodeLibrary, _OPTIMIZE, whole)
 
 
 def _called_once(function: FunctionType) -> frozenset[int]:
@@ -276,8 +283,13 @@ def program_is_compiled(function: Callable[..., Any], options: Mapping[str, Any]
     return _DISABLED or any((cache_directory(KERNELS) / _program_key(function, options) / "__pycache__").glob("*.nbc"))
 
 
+def known_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `options` without those of private names that this Numba lacks; programs are only slower for it."""
+    return {name: value for name, value in options.items() if name[0] != "_" or hasattr(CPUTargetOptions, name)}
+
+
 def _program_key(function: Callable[..., Any], options: Mapping[str, Any]) -> str:
-    settings = (numba.__version__, sys.version, repr(sorted(options.items())))
+    settings = (numba.__version__, sys.version, repr(sorted(known_options(options).items())))
     return fingerprint(function, _called_once, extra=settings)[:32]
 
 
