@@ -185,6 +185,8 @@ def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
         ("uncached tokens", found["uncached_tokens"]),
         *((f"utilization {worker}", share) for worker, share in found["utilization"].items()),
     ]
+    if "retention_seconds" in found:
+        lines.append(("time to live chosen [s]", found["retention_seconds"]))
     if "goodput" in found:
         lines.append(("goodput [requests/s]", found["goodput"]))
     print_table(lines, [Column("figure", lambda row: row[0]), Column("value", lambda row: row[1])])

@@ -26,7 +26,7 @@ Seconds = Annotated[float, Range("s", 1e-6, 1e6)]
 Ratio = Annotated[float, Range("1", 0.0, 1.0)]
 Factor = Annotated[float, Range("1", 0.0, 1e6)]
 
-RetentionId = Literal["none", "idle_ttl"]
+RetentionId = Literal["none", "idle_ttl", "hazard_ttl"]
 WriteId = Literal["write_through", "write_through_selective", "write_back", "none"]
 Fidelity = Literal["engine", "paper"]
 SharingId = Literal["none", "processor_sharing", "fifo"]
@@ -101,10 +101,16 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long idle pages stay when no room is needed; `seconds` and `check_seconds` [s] belong to ``idle_ttl``."""
+    """How long idle pages stay when no room is needed.
+
+    `seconds` belong to ``idle_ttl``; `saved_seconds`, by a hit, and `cost_per_second`, of holding [s/s], to
+    ``hazard_ttl``, which chooses its own; `check_seconds` to both.
+    """
 
     policy: RetentionId = "none"
     seconds: Seconds = 60.0
+    saved_seconds: Seconds = 1.0
+    cost_per_second: Factor = 0.01
     check_seconds: Seconds = 1.0
 
 

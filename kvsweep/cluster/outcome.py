@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,7 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         "kvsweep_retrieval": f"{run.policy.name} ({run.policy.origin})",
         "kvsweep_gateway": _named(run.config.gateway.policy, run.plugins.gateway),
         "kvsweep_eviction": _named(run.config.eviction.policy, run.plugins.eviction),
+        "kvsweep_retention_seconds": _chosen_ttl(run),
         "kvsweep_config": config_mapping(run.config),
         "kvsweep_profile": profile_mapping(run.profile),
         "kvsweep_operations": operations,
@@ -110,6 +112,13 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         # Of a file that is to be the same bytes again, the time it took is no part.
         "kvsweep_cpu_seconds": None if reproducible else run.cpu_seconds,
     }
+
+
+def _chosen_ttl(run: Finished) -> float | None:
+    """Return the idle time ``hazard_ttl`` chose [s], infinity where it keeps for ever; None for other policies."""
+    if run.config.retention.policy != "hazard_ttl":
+        return None
+    return int(run.state.run[col.TTL]) * 1e-12 if run.state.run[col.RETENTION] else math.inf
 
 
 def _named(name: str, plugin: Plugin | None) -> str:

@@ -72,7 +72,10 @@ eviction:
 
 retention:
   policy: none                 # none | idle_ttl: drop what was idle for `seconds`, at checks every `check_seconds`
+                               # | hazard_ttl: for as long as pays, by the gaps between uses in the trace
   seconds: 60
+  saved_seconds: 1             # hazard_ttl: what a hit saves
+  cost_per_second: 0.01        # ... and what it costs to hold a page idle for a second, in seconds saved
   check_seconds: 1
 
 retrieval:

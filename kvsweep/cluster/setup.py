@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster import eviction, gateway, retention
+from kvsweep.cluster import eviction, gateway
 from kvsweep.cluster.config import SHARINGS, ClusterConfig
 from kvsweep.cluster.engine.setup import check_range, extend
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients, path_coefficients
+from kvsweep.cluster.retention.hazard import best_ttl, gaps
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State, winner_tree
 from kvsweep.cluster.workload import PICO, Turns, turns
@@ -43,7 +46,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     real = np.zeros(col.N_REAL + 2 * (2 * n_prefill + n_decode))
     real[: col.N_REAL] = _real_settings(config, profile, policy)
     decode = _decode_workers(config, profile)
-    run = _scalars(config, times, policy, int(request[-1, col.ARRIVAL]))
+    run = _scalars(config, times, policy, int(request[-1, col.ARRIVAL]), time_to_live(trace, config, found))
     lists = _lists(trace, config, found, later, run)
     n_entries = _most_entries(found, n_prefill)
     state = State(
@@ -146,7 +149,15 @@ def _requests(trace: Trace, page: int) -> Ints:
     return request
 
 
-def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: int) -> Ints:
+def time_to_live(trace: Trace, config: ClusterConfig, found: Chains) -> float:
+    """Return after how much idle time pages are dropped [s], infinity for never."""
+    kept = config.retention
+    if kept.policy == "hazard_ttl":
+        return best_ttl(gaps(trace.arrival, found), kept.saved_seconds, kept.cost_per_second)
+    return kept.seconds if kept.policy == "idle_ttl" else math.inf
+
+
+def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: int, ttl: float) -> Ints:
     scalars = np.zeros(col.N_RUN, dtype=np.int64)
     values = {
         col.PAGE: config.page_size,
@@ -154,8 +165,8 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
         col.GATEWAY: _code(gateway.POLICIES, config.gateway.policy),
         col.BALANCE_REQUESTS: config.gateway.balance_requests,
         col.EVICTION: _code(eviction.POLICIES, config.eviction.policy),
-        col.RETENTION: retention.POLICIES.index(config.retention.policy),
-        col.TTL: _picoseconds(config.retention.seconds),
+        col.RETENTION: int(math.isfinite(ttl)),
+        col.TTL: max(1, _picoseconds(ttl)) if math.isfinite(ttl) else 0,
         col.CHECK: _picoseconds(config.retention.check_seconds),
         col.THRESHOLD: config.write.threshold if config.write.policy == "write_through" else 0,
         col.SHARING: SHARINGS.index(config.handoff_sharing),
