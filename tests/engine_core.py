@@ -35,7 +35,8 @@ def config_of(rules: Rules) -> ClusterConfig:
     reserve = next((group.reserved_decode_tokens for group in rules.groups if group.role == "decode"), 512)
     values = {
         "fidelity": "engine", "page_size": rules.page_size, "workers": workers,
-        "gateway": {"policy": rules.gateway, **gateway}, "eviction": {"policy": rules.eviction},
+        "gateway": {"policy": rules.gateway, **gateway},
+        "eviction": {"policy": rules.eviction, "xi_tokens": rules.xi_tokens, "growth_tokens": rules.growth_tokens},
         "retrieval": {"policy": rules.retrieval, "rate_window_seconds": rules.rate_window_seconds},
         "write": {"policy": rules.write, "threshold": rules.threshold}, "handoff_sharing": rules.sharing,
         "workload": {"mode": "closed" if rules.closed else "open", "think_seconds": rules.think_seconds},

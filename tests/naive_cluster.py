@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from naive_cluster_decode import Chunk, DecodeWorker
-from naive_cluster_parts import Page, Router, Tier, leading, picoseconds
+from naive_cluster_parts import Page, Router, Tier, leading, mean_growth, picoseconds
 
 from kvsweep.cluster.config import ClusterConfig, PrefillGroup
 from kvsweep.cluster.plugins import EvictionContext, select_plugin
@@ -95,6 +95,7 @@ class PrefillWorker:
         page, eviction = sim.page_size, sim.config.eviction.policy
         self.device = Tier(group.device_tokens // page, eviction, sim.requests)
         self.host = Tier(group.host_tokens // page, eviction, sim.requests)
+        self.device.is_surplus = self.host.is_surplus = self.is_surplus
         plugin = select_plugin("eviction", eviction, sim.policy_files)
         if plugin:
             self.device.by_file = lambda page: plugin.decide(self.seen(page, self.device, 0.0))
@@ -152,6 +153,7 @@ class PrefillWorker:
         for page in request.chain:
             page.pins += 1
             page.admissions += 1
+            page.longest = max(page.longest, request.prompt)
         needed = self.needed(request)
         self.device.make_room(needed)
         self.device.reserved += needed
@@ -310,6 +312,15 @@ class PrefillWorker:
                         self.device.note_release(page, worth)
                         self.host.note_release(page, worth)
 
+    def is_surplus(self, page: Page) -> bool:
+        """Return whether `page` begins beyond what its conversations need (`tlru`)."""
+        position, before = 0, page.before
+        while before:
+            position, before = position + self.sim.page_size, before.before
+        config = self.sim.config.eviction
+        growth = self.sim.growth if config.growth_tokens is None else config.growth_tokens
+        return position >= max(0, page.longest + growth - config.xi_tokens)
+
     def worth(self, page: Page, chain: list[Page]) -> int:
         """Return the time to compute a page of the segment of `page` [ps]."""
         size = self.sim.page_size
@@ -368,6 +379,7 @@ class Cluster:
         self.serial, self.releases = count(), count()
         if trace.block_size:
             trace = change_block_size(trace, config.page_size)
+        self.growth = mean_growth(trace)
         self.requests = [Request(i, trace, config.page_size) for i in range(len(trace))]
         if config.workload.mode == "closed":
             self.wait_for_each_other(trace)

@@ -18,6 +18,7 @@ class Page:
         self.begins_segment = parent is None or parent.segment != segment
         self.before, self.after = parent, list[Page]()
         self.pins = self.admissions = 0
+        self.longest = 0  # prompt of an admission that contains it [token]
         self.released = (-1, -1)  # time, place in the order of releases
         if parent is not None:
             parent.after.append(self)
@@ -28,6 +29,7 @@ class Tier:
 
     def __init__(self, pool: int, eviction: str, requests: Sequence[Any]) -> None:
         self.pool, self.eviction, self.requests = pool, eviction, requests
+        self.is_surplus: Any = None  # whether a page is beyond what anybody needs (`tlru`)
         self.by_file: Any = None  # the key of a page by the policy of a file
         self.resident: set[Page] = set()
         self.in_flight: set[Page] = set()  # of the host; on the device every request computes its own
@@ -89,6 +91,9 @@ class Tier:
 
     def gdsf(self, page: Page) -> int:
         return self.priority[page]
+
+    def tlru(self, page: Page) -> int:
+        return 0 if self.is_surplus(page) else 1
 
     def belady(self, page: Page) -> float:
         return -min((number for number in page.segment if not self.requests[number].settled), default=math.inf)
@@ -181,6 +186,18 @@ class Router:
             first = config.prefill_load_scale * max(0.0, raw - credit)
         decode = own + sum(other.n_pages for other in worker.in_progress)
         return first + decode + config.active_weight * worker.load
+
+
+def mean_growth(trace: Any) -> int:
+    """Return by how much a prompt is longer than the one before it in its session, on average (`tlru`) [token]."""
+    last: dict[int, int] = {}
+    grown = []
+    for session, prompt in zip(trace.session.tolist(), trace.input_tokens.tolist(), strict=True):
+        if session in last:
+            grown.append(prompt - last[session])
+        if session >= 0:
+            last[session] = prompt
+    return max(0, sum(grown) // len(grown)) if grown else 0
 
 
 def picoseconds(femtoseconds: int) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from naive_cluster_parts import Router, picoseconds
+from naive_cluster_parts import Router, mean_growth, picoseconds
 from naive_engine_decode import DecodeWorker
 from naive_engine_loops import ColocatedWorker, PrefillWorker
 from naive_engine_tree import PageSet
@@ -81,6 +81,8 @@ class Rules:
     disk_credit: float = 0.25
     active_weight: float = 0.0
     eviction: str = "lru"
+    xi_tokens: int = 4096
+    growth_tokens: int | None = None
     ttl: tuple[float, float] | None = None
     """`seconds` and `check_seconds` of ``idle_ttl``."""
     retrieval: str = "default_policy"
@@ -324,6 +326,7 @@ class Cluster:
                 self.tree_workers.append(kind(self, len(self.tree_workers), group))
         for worker in self.tree_workers:
             worker.tree.time_of, worker.tree.next_use = self.prefill_time, self.next_use
+            worker.tree.growth = mean_growth(trace) if rules.growth_tokens is None else rules.growth_tokens
         self.colocated = not self.decode
         self.gateways = Gateway(rules, self.tree_workers, None), Gateway(rules, self.decode, None)
         rng = np.random.default_rng(rules.seed)

@@ -22,7 +22,7 @@ class Node:
         self.device = self.host = False
         self.device_locks: set[Lock] = set()
         self.host_locks: set[Lock] = set()
-        self.hits = self.walk = self.time = self.made = 0
+        self.hits = self.walk = self.time = self.made = self.longest = 0
         self.priority = [0, 0]  # on the device, on the host (``gdsf``)
 
     def ancestors(self) -> list[Node]:
@@ -62,6 +62,7 @@ class Tree:
         self.evicted, self.expired = [0, 0], [0, 0]
         self.start_copy: Callable[[Copy], None] = lambda copy: None
         self.ages = [0, 0]
+        self.growth = 0
         self.next_use: Callable[[Name], float] = lambda name: 0.0
         self.time_of: Callable[[range], int] = lambda positions: 0
 
@@ -107,14 +108,15 @@ class Tree:
         front = Node(node.pages[:at], node.parent)
         front.device, front.host, front.hits = node.device, node.host, node.hits
         front.walk, front.time, front.made, front.priority = node.walk, node.time, node.made, list(node.priority)
+        front.longest = node.longest
         front.device_locks, front.host_locks = set(node.device_locks), set(node.host_locks)
         front.parent.children[front.pages[0]] = front
         node.pages, node.parent = node.pages[at:], front
         front.children[node.pages[0]] = node
         return front
 
-    def walk(self, names: Sequence[Name]) -> list[Node]:
-        """Walk along `names` as far as the tree goes; return the nodes passed."""
+    def walk(self, names: Sequence[Name], prompt: int) -> list[Node]:
+        """Walk along `names`, of a prompt of so many tokens, as far as the tree goes; return the nodes passed."""
         self.walks += 1
         node, at, passed = self.root, 0, []
         while at < len(names) and names[at] in node.children:
@@ -122,14 +124,14 @@ class Tree:
             same = common(node.pages, names[at:])
             if same < len(node.pages):
                 node = self.split(node, same)
-            node.walk, node.time = self.walks, self.now
+            node.walk, node.time, node.longest = self.walks, self.now, max(node.longest, prompt)
             passed.append(node)
             at += same
         return passed
 
-    def match(self, names: Sequence[Name]) -> tuple[list[Node], list[Node]]:
+    def match(self, names: Sequence[Name], prompt: int) -> tuple[list[Node], list[Node]]:
         """Return the nodes passed on the device, and those on the host alone after them."""
-        passed = self.walk(names)
+        passed = self.walk(names, prompt)
         on_device = [node for node in passed if node.device]
         assert on_device == passed[: len(on_device)]
         return on_device, passed[len(on_device) :]
@@ -138,7 +140,7 @@ class Tree:
         """Insert the first `n` pages of `request` (§3.3)."""
         if n == 0:
             return
-        passed = self.walk(request.chain[:n])
+        passed = self.walk(request.chain[:n], request.prompt)
         at = 0
         for node in passed:
             fresh = max(0, at + len(node.pages) - max(at, request.shared))
@@ -152,7 +154,7 @@ class Tree:
             at += len(node.pages)
         if at < n:
             assert at >= request.shared
-            new = self.add(passed, request.chain[at:n])
+            new = self.add(passed, request.chain[at:n], request.prompt)
             new.device, new.hits = True, int(counting)
             self.hand_over(request, n - at)
             passed.append(new)
@@ -165,26 +167,26 @@ class Tree:
                 if node.device and not node.host and node.hits >= self.rules.threshold and on_host:
                     self.back_up(node)
 
-    def insert_host(self, names: Sequence[Name], begin: int) -> range:
+    def insert_host(self, names: Sequence[Name], begin: int, prompt: int) -> range:
         """Insert pages ``begin…`` of `names`, fetched from L3, on the host alone; return those that are new (§9)."""
         if begin == len(names):
             return range(0)
-        passed = self.walk(names)
+        passed = self.walk(names, prompt)
         at = sum(len(node.pages) for node in passed)
         on_host = passed[-1].host if passed else True
         if at < begin or not on_host or at == len(names):
             return range(0)
-        new = self.add(passed, list(names[at:]))
+        new = self.add(passed, list(names[at:]), prompt)
         new.host = True
         self.release(new, 1)
         return range(at, len(names))
 
-    def add(self, passed: list[Node], pages: list[Name]) -> Node:
+    def add(self, passed: list[Node], pages: list[Name], prompt: int) -> Node:
         """Return a new node at the end of a walk."""
         new = Node(list(pages), passed[-1] if passed else self.root)
         new.parent.children[pages[0]] = new
         new.walk = new.made = self.walks
-        new.time = self.now
+        new.time, new.longest = self.now, prompt
         return new
 
     def hand_over(self, request: Any, pages: int) -> None:
@@ -248,6 +250,11 @@ class Tree:
         whole = self.time_of(range((end - n) * self.page_size, end * self.page_size))
         node.priority[tier] = self.ages[tier] + node.hits * max(1, whole // n)
 
+    def is_surplus(self, node: Node) -> bool:
+        """Return whether the first page of `node` is beyond what its conversations need (``tlru``)."""
+        before = len(node.chain()) - len(node.pages)
+        return before * self.page_size >= max(0, node.longest + self.growth - self.rules.xi_tokens)
+
     def next_victim(self, nodes: list[Node], tier: int) -> Node:
         """Return which of `nodes` goes first from the device (0) or the host (1)."""
         keys: dict[str, Callable[[Node], float]] = {
@@ -255,6 +262,7 @@ class Tree:
             "fifo": lambda node: node.made,
             "lfu": lambda node: node.hits,
             "gdsf": lambda node: node.priority[tier],
+            "tlru": lambda node: 0 if self.is_surplus(node) else 1,
             "belady": lambda node: -self.next_use(node.pages[0]),
         }
         victim = min(nodes, key=lambda node: (keys[self.rules.eviction](node), node.walk))

@@ -121,7 +121,7 @@ def test_the_engine_is_the_same_compiled_to_the_last_bit(seed: int, from_files: 
         ("gateway", "raise RuntimeError('no luck')", "no 'last': policy file .*left out: RuntimeError: no luck"),
         ("gateway", LAST.replace('"last"', '"lest"'), "gateway: policy: no 'last'; .*choose from round_robin.* lest"),
         ("gateway", LAST.replace('"last"', '"random"'), "name 'random' is already taken by a built-in policy"),
-        ("eviction", LAST, "eviction: policy: no 'most_recent'; .*choose from lru, fifo, lfu, gdsf, belady$"),
+        ("eviction", LAST, "eviction: policy: no 'most_recent'; .*choose from lru, fifo, lfu, gdsf, belady, tlru$"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_one_line(

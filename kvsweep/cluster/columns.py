@@ -20,15 +20,16 @@ DONE, PAUSED, GROW, STUCK, NONSENSE = range(5)
 # Scalars of the run: first what changes (SUSPECT is the request a bad end is about), then constants. ARRIVED counts
 # requests. TURN is the gateway's next worker of each side; GROWTH, INBOUND, TIMES are where these begin in a row of
 # decode workers, SESSIONS, TOUCHED (by side), PENDING and ORACLE where these do in `State.lists`. LEAST_POOL, MOST_POOL
-# [page] are of the workers of a side.
+# [page] are of the workers of a side. BEYOND [token], for ``tlru``: what a conversation needs beyond its length, which
+# is below 0 where it needs less.
 (
     NOW, ARRIVED, N_PENDING, N_TOUCHED, N_TOUCHED_DECODE, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, FAULT, TURN, TURN_DECODE,
     PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARING, RETRIEVAL, FRONT,
     RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, N_RESOURCES, LEAVES, GROWTH, INBOUND, TIMES,
-    LEAST_POOL, LEAST_POOL_DECODE, MOST_POOL, MOST_POOL_DECODE,
+    LEAST_POOL, LEAST_POOL_DECODE, MOST_POOL, MOST_POOL_DECODE, BEYOND,
     CLOSED, SESSIONS, SESSIONS_DECODE, TOUCHED, TOUCHED_DECODE, PENDING, ORACLE,
     STEP_FIXED, STEP_PER_TOKEN, STEP_PER_PAIR, STEP_LEAST, PATHS,
-) = range(48)  # fmt: skip
+) = range(49)  # fmt: skip
 """PATHS: (setup [fs], per byte [1e-18 s]) of each path; then DOMAIN: (low, high) of each measured range."""
 DOMAIN = PATHS + 6
 N_RUN = DOMAIN + 14
@@ -85,11 +86,11 @@ POOL, LOAD, LOAD_PAGES, PREFILL_PAGES, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, ON_
 NOT_BLOCKED, BY_SLOTS, BY_CAPACITY = range(3)
 
 # Entries: one segment at one worker. DEVICE, HOST: resident pages; CLAIMED: those and the ones in flight to the host.
-# DEPTH [page] is the position of its first page.
+# DEPTH [page] is the position of its first page. LONGEST [token]: the longest prompt admitted with it.
 (
     LENGTH, PARENT, PINS, USES, RELEASED, DEVICE, HOST, CLAIMED, BORN, HOST_BORN, CHILDREN, HOST_CHILDREN,
-    BEFORE, HOST_BEFORE, AFTER, HOST_AFTER, PRIORITY, HOST_PRIORITY, DEPTH, OF_WORKER, OF_SEGMENT, N_ENTRY,
-) = range(22)  # fmt: skip
+    BEFORE, HOST_BEFORE, AFTER, HOST_AFTER, PRIORITY, HOST_PRIORITY, DEPTH, OF_WORKER, OF_SEGMENT, LONGEST, N_ENTRY,
+) = range(23)  # fmt: skip
 
 SLOT_WORKER, SLOT_SEGMENT, SLOT_ENTRY, N_SLOT = range(4)
 """Columns of the hash table of entries."""

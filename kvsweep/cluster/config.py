@@ -94,9 +94,15 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """Which idle page goes when room is needed: a built-in id or that of a policy file."""
+    """Which idle page goes when room is needed: a built-in id or that of a policy file.
+
+    `xi_tokens` and `growth_tokens` belong to ``tlru``: how much of a conversation's next prompt may be uncached, and
+    how much longer that is than the one before, by default the mean over the trace [token].
+    """
 
     policy: str = "lru"
+    xi_tokens: TokensOrZero = 4096
+    growth_tokens: TokensOrZero | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +269,7 @@ def config_mapping(config: ClusterConfig) -> dict[str, Any]:
         del values["l3"]
     if config.fidelity == "paper":
         del values["engine"], values["gateway"]["tree_tokens"]
-    for optional in ("workload", "slo"):
+    for optional in ("workload", "slo", "eviction"):
         values[optional] = {name: value for name, value in values[optional].items() if value is not None}
     return {**values, "workers": groups}
 

@@ -69,6 +69,8 @@ gateway:
 eviction:
   policy: lru                  # which idle page goes when room is needed: one of
                                # {evictions}, or a policy file's
+  xi_tokens: 4096              # tlru: uncached tokens a conversation's next prompt may have; what is cached beyond that
+                               # goes first. growth_tokens: what that prompt adds; without it the mean over the trace
 
 retention:
   policy: none                 # none | idle_ttl: drop what was idle for `seconds`, at checks every `check_seconds`

@@ -46,7 +46,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     real = np.zeros(col.N_REAL + 2 * (2 * n_prefill + n_decode))
     real[: col.N_REAL] = _real_settings(config, profile, policy)
     decode = _decode_workers(config, profile)
-    run = _scalars(config, times, policy, int(request[-1, col.ARRIVAL]), time_to_live(trace, config, found))
+    run = _scalars(trace, config, times, policy, found)
     lists = _lists(trace, config, found, later, run)
     n_entries = _most_entries(found, n_prefill)
     state = State(
@@ -157,7 +157,20 @@ def time_to_live(trace: Trace, config: ClusterConfig, found: Chains) -> float:
     return kept.seconds if kept.policy == "idle_ttl" else math.inf
 
 
-def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: int, ttl: float) -> Ints:
+def _growth(trace: Trace, config: ClusterConfig) -> int:
+    """Return by how much the next prompt of a session is longer than the one before [token]."""
+    if config.eviction.policy != "tlru" or config.eviction.growth_tokens is not None:
+        return config.eviction.growth_tokens or 0
+    order = np.argsort(trace.session, kind="stable")
+    session, tokens = trace.session[order], trace.input_tokens[order]
+    follows = (session[1:] == session[:-1]) & (session[1:] >= 0)
+    n = int(follows.sum())
+    return max(0, int(np.diff(tokens)[follows].sum()) // n) if n else 0
+
+
+def _scalars(trace: Trace, config: ClusterConfig, times: Coefficients, policy: Policy, found: Chains) -> Ints:
+    ttl = time_to_live(trace, config, found)
+    last = round(float(trace.arrival[-1]) * PICO)
     scalars = np.zeros(col.N_RUN, dtype=np.int64)
     values = {
         col.PAGE: config.page_size,
@@ -165,6 +178,7 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
         col.GATEWAY: _code(gateway.POLICIES, config.gateway.policy),
         col.BALANCE_REQUESTS: config.gateway.balance_requests,
         col.EVICTION: _code(eviction.POLICIES, config.eviction.policy),
+        col.BEYOND: _growth(trace, config) - config.eviction.xi_tokens,
         col.RETENTION: int(math.isfinite(ttl)),
         col.TTL: max(1, _picoseconds(ttl)) if math.isfinite(ttl) else 0,
         col.CHECK: _picoseconds(config.retention.check_seconds),
@@ -297,7 +311,7 @@ def _check_range(trace: Trace, config: ClusterConfig, profile: Profile, policy: 
     # A step has no more than a budget, or than all that may be in it; some policies look at a whole prompt in one.
     step = max(min(g.chunk_tokens, g.device_tokens, g.max_running * longest) for g in config.prefill)
     tokens = max(longest, config.page_size, step)
-    by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady")
+    by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady", "tlru")
     whole = _retrieval_code(policy) == col.RETRIEVE_ASK or by_cost
     reach = tokens if whole else step
     pairs = 2 * (longest + config.page_size) * (reach + config.page_size) * int(times.prefill[2])

@@ -16,7 +16,7 @@ def match(s: State, w: int, r: int, limit: int) -> None:
     """Match the first `limit` pages of request `r` at worker `w`, which fills in its FOUND columns."""
     own = s.prefill[w]
     n = deepest = walk(s, w, r, limit)
-    mark(s, w, deepest)
+    mark(s, w, r, deepest)
     while n >= 0 and s.node[n, eng.DEVICE] == 0:
         n = s.node[n, eng.PARENT]
     own[eng.FOUND_NODE], own[eng.FOUND_DEEPEST] = n, deepest

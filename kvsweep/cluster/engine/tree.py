@@ -180,6 +180,7 @@ def grow(s: State, tree: int, r: int, parent: int, end: int) -> int:
             s.node[first, eng.CHILD_BEFORE] = n
         s.node[parent, eng.CHILD] = n
     s.node[n, eng.WALK] = s.node[n, eng.MADE] = s.tree[tree, eng.WALKS]
+    s.node[n, eng.NODE_LONGEST] = s.request[r, col.PROMPT]
     s.node[n, eng.MADE_AT] = s.run[col.NOW]
     s.node[n, eng.WALKED] = s.run[col.NOW]
     file(s, n)
@@ -264,11 +265,12 @@ def _link_after(s: State, kind: int, before: int, n: int) -> None:
         s.node[after, eng.BEFORE] = n
 
 
-def mark(s: State, tree: int, n: int) -> None:
-    """Give node `n` and all above it the number of a new walk."""
+def mark(s: State, tree: int, r: int, n: int) -> None:
+    """Give node `n` and all above it the number of a new walk, of request `r`."""
     s.tree[tree, eng.WALKS] += 1
-    number, now = s.tree[tree, eng.WALKS], s.run[col.NOW]
+    number, now, prompt = s.tree[tree, eng.WALKS], s.run[col.NOW], s.request[r, col.PROMPT]
     while n >= 0:
+        s.node[n, eng.NODE_LONGEST] = max(s.node[n, eng.NODE_LONGEST], prompt)
         s.node[n, eng.WALK], s.node[n, eng.WALKED] = number, now
         kind = s.node[n, eng.LIST]
         if kind >= 0 and s.tree[tree, eng.LIST_TAIL + 2 * kind] != n:

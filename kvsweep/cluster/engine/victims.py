@@ -6,7 +6,7 @@ from kvsweep.cluster import columns as col
 from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.clock import prefill_duration
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.eviction import FIFO, GDSF, LFU, LRU
+from kvsweep.cluster.eviction import FIFO, GDSF, LFU, LRU, TLRU
 from kvsweep.cluster.eviction.belady import next_use
 from kvsweep.cluster.state import State
 
@@ -59,7 +59,14 @@ def _is_before(s: State, n: int, best: int) -> bool:
         return bool(s.node[n, eng.HITS] < s.node[best, eng.HITS])
     if s.run[col.EVICTION] == GDSF:
         return bool(s.node[n, eng.PRIORITY] < s.node[best, eng.PRIORITY])
+    if s.run[col.EVICTION] == TLRU:
+        return _is_surplus(s, n) and not _is_surplus(s, best)
     return _next_use(s, n) > _next_use(s, best)
+
+
+def _is_surplus(s: State, n: int) -> bool:
+    """Return whether node `n` begins beyond what its conversations need (``tlru``)."""
+    return bool(s.node[n, eng.BEGIN] * s.run[col.PAGE] >= s.node[n, eng.NODE_LONGEST] + s.run[col.BEYOND])
 
 
 def _next_use(s: State, n: int) -> int:

@@ -6,8 +6,9 @@ from kvsweep.cluster import columns as col
 from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.clock import host_pool, occupy
 from kvsweep.cluster.entries import entry_at, new_entry
-from kvsweep.cluster.eviction import GDSF, LRU, victim
+from kvsweep.cluster.eviction import GDSF, LRU, TLRU, victim
 from kvsweep.cluster.eviction.gdsf import set_priority
+from kvsweep.cluster.eviction.tlru import most
 from kvsweep.cluster.retention import last_check
 from kvsweep.cluster.state import State
 
@@ -74,6 +75,7 @@ def pin(s: State, w: int, r: int) -> None:
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         e = s.chain[place, col.ENTRY]
         s.entry[e, col.USES] += 1
+        s.entry[e, col.LONGEST] = max(s.entry[e, col.LONGEST], s.request[r, col.PROMPT])
         s.entry[e, col.PINS] += 1
         if s.entry[e, col.PINS] == 1:
             for tier in range(2):
@@ -120,7 +122,8 @@ def make_room(s: State, w: int, tier: int, pages: int, ask: Asked) -> None:
     while s.prefill[w, col.FREE + tier] < pages:
         is_lru = s.run[col.EVICTION] == LRU
         e = s.prefill[w, col.IDLE_LIST + 2 * tier] if is_lru else victim(s, w, tier, ask)
-        gone = min(pages - s.prefill[w, col.FREE + tier], s.entry[e, col.DEVICE + tier])
+        given = most(s, tier, e) if s.run[col.EVICTION] == TLRU else s.entry[e, col.DEVICE + tier]
+        gone = min(pages - s.prefill[w, col.FREE + tier], given)
         s.prefill[w, col.EVICTED + tier] += gone
         _drop(s, w, tier, e, gone, s.run[col.NOW])
 
