@@ -117,8 +117,8 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
     pick = {
         "gateway": {"policy": st.sampled_from(GATEWAYS)},
         "eviction": {"policy": st.sampled_from(EVICTIONS), "xi_tokens": st.sampled_from((0, 9, 30))},
-        "retention": {"policy": st.sampled_from(("none", "none", "idle_ttl")), "seconds": st.sampled_from((0.02, 0.5)),
-                      "check_seconds": st.sampled_from((0.003, 0.1))},
+        "retention": {"policy": st.sampled_from(("none", "idle_ttl", "hazard_ttl")),
+                      "seconds": st.sampled_from((0.02, 0.5)), "check_seconds": st.sampled_from((0.003, 0.1))},
         "retrieval": {"policy": st.sampled_from(
             ("default_policy", "all_compute", "performance_aware", "slowest_tier_first", "third_of_the_front"))},
         "write": {"policy": st.sampled_from(("write_through", "write_through", "none")),

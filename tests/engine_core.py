@@ -49,7 +49,8 @@ def config_of(rules: Rules) -> ClusterConfig:
         },
     }  # fmt: skip
     if rules.ttl is not None:
-        values["retention"] = {"policy": "idle_ttl", "seconds": rules.ttl[0], "check_seconds": rules.ttl[1]}
+        kept = rules.retention_file or "idle_ttl"
+        values["retention"] = {"policy": kept, "seconds": rules.ttl[0], "check_seconds": rules.ttl[1]}
     if rules.ttft_seconds is not None:
         values["slo"] = {"ttft_seconds": rules.ttft_seconds}
     if rules.l3 is not None:

@@ -22,7 +22,7 @@ from naive_cluster_decode import Chunk, DecodeWorker
 from naive_cluster_parts import Page, Router, Tier, leading, mean_growth, picoseconds
 
 from kvsweep.cluster.config import ClusterConfig, PrefillGroup
-from kvsweep.cluster.plugins import EvictionContext, select_plugin
+from kvsweep.cluster.plugins import IdleContext, select_plugin
 from kvsweep.cluster.profile import Profile, coefficients
 from kvsweep.policies import load_policies
 from kvsweep.policies.context import SIDES, Context
@@ -100,6 +100,10 @@ class PrefillWorker:
         if plugin:
             self.device.by_file = lambda page: plugin.decide(self.seen(page, self.device, 0.0))
             self.host.by_file = lambda page: plugin.decide(self.seen(page, self.host, 1.0))
+        keep = select_plugin("retention", sim.config.retention.policy, sim.policy_files)
+        if keep:
+            self.device.life_by_file = lambda page: keep.decide(self.seen(page, self.device, 0.0))
+            self.host.life_by_file = lambda page: keep.decide(self.seen(page, self.host, 1.0))
         self.pages: dict[Any, Page] = {}
         self.waiting: deque[Request] = deque()
         self.ready: deque[Request] = deque()
@@ -307,6 +311,8 @@ class PrefillWorker:
                 page.pins -= 1
                 if not page.pins:
                     page.released = (self.sim.now, next(self.sim.releases))
+                    self.device.lives.pop(page, None)
+                    self.host.lives.pop(page, None)
                     if self.device.eviction == "gdsf":
                         worth = self.worth(page, request.chain)
                         self.device.note_release(page, worth)
@@ -328,14 +334,14 @@ class PrefillWorker:
         positions = range(places[0] * size, (places[-1] + 1) * size)
         return max(1, self.sim.prefill_time(positions) // len(places))
 
-    def seen(self, page: Page, tier: Tier, number: float) -> EvictionContext:
+    def seen(self, page: Page, tier: Tier, number: float) -> IdleContext:
         """Return what a policy from a file sees of the segment of `page` (§6)."""
         size = self.sim.page_size
         chain = self.chain(self.sim.requests[min(page.segment)])
         places = [place for place, other in enumerate(chain) if other.segment == page.segment]
         positions = range(places[0] * size, (places[-1] + 1) * size)
         resident = sum(chain[place] in tier.resident for place in places)
-        return EvictionContext(
+        return IdleContext(
             tier=number, segment_pages=len(places), resident_pages=resident, position_pages=places[0],
             uses=page.admissions, released_seconds=page.released[0] * 1e-12,
             born_seconds=tier.began[page.segment] * 1e-12, compute_seconds=self.sim.prefill_time(positions) * 1e-12,
@@ -379,7 +385,7 @@ class Cluster:
         self.serial, self.releases = count(), count()
         if trace.block_size:
             trace = change_block_size(trace, config.page_size)
-        self.growth = mean_growth(trace)
+        self.growth = mean_growth(trace, False)
         self.requests = [Request(i, trace, config.page_size) for i in range(len(trace))]
         if config.workload.mode == "closed":
             self.wait_for_each_other(trace)
@@ -457,12 +463,15 @@ class Cluster:
             for request in worker.waiting:
                 if worker.blocked:
                     request.blocked[worker.blocked] += time - self.now
-        if self.config.retention.policy == "idle_ttl":
+        if self.config.retention.policy != "none":
             every, age = (round(s * PS) for s in (self.config.retention.check_seconds, self.config.retention.seconds))
             for tick in range((self.now // every + 1) * every, time + 1, every):
                 self.now = tick
                 for tier in self.tiers:
-                    tier.drop_released_until(tick - age)
+                    if self.config.retention.policy == "idle_ttl":
+                        tier.drop_released_until(tick - age)
+                    else:
+                        tier.drop_as_asked(tick)
                 self.note_held()
         self.now = time
 

@@ -31,6 +31,8 @@ class Tier:
         self.pool, self.eviction, self.requests = pool, eviction, requests
         self.is_surplus: Any = None  # whether a page is beyond what anybody needs (`tlru`)
         self.by_file: Any = None  # the key of a page by the policy of a file
+        self.life_by_file: Any = None  # the seconds an idle page stays by the policy of a file
+        self.lives: dict[Page, float] = {}  # ... of those that were asked for since their release [ps]
         self.resident: set[Page] = set()
         self.in_flight: set[Page] = set()  # of the host; on the device every request computes its own
         self.reserved = self.evicted = self.expired = 0
@@ -102,6 +104,18 @@ class Tier:
         old = {page for page in self.idle() if page.released[0] <= time}
         self.resident -= old
         self.expired += len(old)
+
+    def drop_as_asked(self, now: int) -> None:
+        """Ask for idle pages that have their first check, and drop those whose time has come, the deepest first."""
+        answers = {page: lifetime(self.life_by_file(page)) for page in self.idle() if page not in self.lives}
+        self.lives |= answers
+        while old := {
+            page
+            for page in self.idle()
+            if page.released[0] + self.lives[page] <= now and not any(later in self.resident for later in page.after)
+        }:
+            self.resident -= old
+            self.expired += len(old)
 
 
 class Router:
@@ -188,16 +202,22 @@ class Router:
         return first + decode + config.active_weight * worker.load
 
 
-def mean_growth(trace: Any) -> int:
-    """Return by how much a prompt is longer than the one before it in its session, on average (`tlru`) [token]."""
+def mean_growth(trace: Any, with_answers: bool) -> int:
+    """Return what a prompt has more than a worker saw of its session before, on average (`tlru`) [token]."""
     last: dict[int, int] = {}
     grown = []
-    for session, prompt in zip(trace.session.tolist(), trace.input_tokens.tolist(), strict=True):
+    columns = (trace.session, trace.input_tokens, trace.output_tokens)
+    for session, prompt, output in zip(*(column.tolist() for column in columns), strict=True):
         if session in last:
             grown.append(prompt - last[session])
         if session >= 0:
-            last[session] = prompt
+            last[session] = prompt + output * with_answers
     return max(0, sum(grown) // len(grown)) if grown else 0
+
+
+def lifetime(seconds: float) -> float:
+    """Return the answer of a retention policy [ps]."""
+    return max(1, math.floor(seconds * 1e12 + 0.5)) if seconds * 1e12 < 2**61 else math.inf
 
 
 def picoseconds(femtoseconds: int) -> int:

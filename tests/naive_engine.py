@@ -23,6 +23,7 @@ from naive_engine_decode import DecodeWorker
 from naive_engine_loops import ColocatedWorker, PrefillWorker
 from naive_engine_tree import PageSet
 
+from kvsweep.cluster.plugins import select_plugin
 from kvsweep.cluster.profile import Profile, coefficients, decode_coefficients
 from kvsweep.policies import load_policies
 from kvsweep.trace.convert import change_block_size
@@ -85,6 +86,8 @@ class Rules:
     growth_tokens: int | None = None
     ttl: tuple[float, float] | None = None
     """`seconds` and `check_seconds` of ``idle_ttl``."""
+    retention_file: str = ""
+    """A retention policy of a file, which says the seconds of each node instead."""
     retrieval: str = "default_policy"
     rate_window_seconds: float = 60.0
     ttft_seconds: float | None = None
@@ -326,8 +329,12 @@ class Cluster:
                 self.tree_workers.append(kind(self, len(self.tree_workers), group))
         for worker in self.tree_workers:
             worker.tree.time_of, worker.tree.next_use = self.prefill_time, self.next_use
-            worker.tree.growth = mean_growth(trace) if rules.growth_tokens is None else rules.growth_tokens
         self.colocated = not self.decode
+        grown = mean_growth(trace, self.colocated) if rules.growth_tokens is None else rules.growth_tokens
+        for worker in self.tree_workers:
+            worker.tree.growth = grown
+            for kind, name in (("eviction", rules.eviction), ("retention", rules.retention_file)):
+                worker.tree.plugins[kind] = select_plugin(kind, name, rules.policy_files) if name else None
         self.gateways = Gateway(rules, self.tree_workers, None), Gateway(rules, self.decode, None)
         rng = np.random.default_rng(rules.seed)
         self.draws = rng.integers(0, 2**31, (len(trace), 4)).tolist()
@@ -449,7 +456,8 @@ class Cluster:
             for tick in range((self.now // every + 1) * every, time + 1, every):
                 self.now = tick
                 for worker in self.tree_workers:
-                    worker.tree.expire(tick - age)
+                    worker.tree.now = tick
+                    worker.tree.expire(age)
                 self.note_held()
         self.now = time
         for worker in self.tree_workers:

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from naive_cluster_parts import lifetime
+
+from kvsweep.cluster.plugins import IdleContext
+
 Name = Any
 """A page of a chain; equal names have equal chains before them."""
 
@@ -22,7 +26,8 @@ class Node:
         self.device = self.host = False
         self.device_locks: set[Lock] = set()
         self.host_locks: set[Lock] = set()
-        self.hits = self.walk = self.time = self.made = self.longest = 0
+        self.hits = self.walk = self.time = self.made = self.born = self.longest = 0
+        self.life: float | None = None  # time to live by the policy of a file, None where it is still to be asked [ps]
         self.priority = [0, 0]  # on the device, on the host (``gdsf``)
 
     def ancestors(self) -> list[Node]:
@@ -63,6 +68,7 @@ class Tree:
         self.start_copy: Callable[[Copy], None] = lambda copy: None
         self.ages = [0, 0]
         self.growth = 0
+        self.plugins: dict[str, Any] = {"eviction": None, "retention": None}
         self.next_use: Callable[[Name], float] = lambda name: 0.0
         self.time_of: Callable[[range], int] = lambda positions: 0
 
@@ -108,7 +114,7 @@ class Tree:
         front = Node(node.pages[:at], node.parent)
         front.device, front.host, front.hits = node.device, node.host, node.hits
         front.walk, front.time, front.made, front.priority = node.walk, node.time, node.made, list(node.priority)
-        front.longest = node.longest
+        front.longest, front.born, front.life = node.longest, node.born, node.life
         front.device_locks, front.host_locks = set(node.device_locks), set(node.host_locks)
         front.parent.children[front.pages[0]] = front
         node.pages, node.parent = node.pages[at:], front
@@ -118,13 +124,14 @@ class Tree:
     def walk(self, names: Sequence[Name], prompt: int) -> list[Node]:
         """Walk along `names`, of a prompt of so many tokens, as far as the tree goes; return the nodes passed."""
         self.walks += 1
+        seen = max(prompt, len(names) * self.page_size)  # of an answer, too
         node, at, passed = self.root, 0, []
         while at < len(names) and names[at] in node.children:
             node = node.children[names[at]]
             same = common(node.pages, names[at:])
             if same < len(node.pages):
                 node = self.split(node, same)
-            node.walk, node.time, node.longest = self.walks, self.now, max(node.longest, prompt)
+            node.walk, node.time, node.longest = self.walks, self.now, max(node.longest, seen)
             passed.append(node)
             at += same
         return passed
@@ -186,7 +193,8 @@ class Tree:
         new = Node(list(pages), passed[-1] if passed else self.root)
         new.parent.children[pages[0]] = new
         new.walk = new.made = self.walks
-        new.time, new.longest = self.now, prompt
+        new.time = new.born = self.now
+        new.longest = max(prompt, len(new.chain()) * self.page_size)
         return new
 
     def hand_over(self, request: Any, pages: int) -> None:
@@ -245,7 +253,8 @@ class Tree:
     # -- eviction (§3.4)
 
     def release(self, node: Node, tier: int) -> None:
-        """Give `node`, which may go from this tier from now on, its priority (``gdsf``)."""
+        """Give `node`, which may go from this tier from now on, its priority (``gdsf``), and let it be asked for."""
+        node.life = None
         n, end = len(node.pages), len(node.chain())
         whole = self.time_of(range((end - n) * self.page_size, end * self.page_size))
         node.priority[tier] = self.ages[tier] + node.hits * max(1, whole // n)
@@ -265,7 +274,9 @@ class Tree:
             "tlru": lambda node: 0 if self.is_surplus(node) else 1,
             "belady": lambda node: -self.next_use(node.pages[0]),
         }
-        victim = min(nodes, key=lambda node: (keys[self.rules.eviction](node), node.walk))
+        plugin = self.plugins["eviction"]
+        rank = (lambda node: plugin.decide(self.seen(node, tier))) if plugin else keys[self.rules.eviction]
+        victim = min(nodes, key=lambda node: (rank(node), node.walk))
         self.ages[tier] = max(self.ages[tier], victim.priority[tier])
         return victim
 
@@ -327,12 +338,28 @@ class Tree:
             node.host = True
             self.start_copy(Copy(node, self.lock(node)))
 
-    def expire(self, since: int) -> None:
-        """Delete what was not walked after `since` [ps] (§3.6)."""
+    def seen(self, node: Node, tier: int) -> IdleContext:
+        """Return what a policy of a file sees of `node`, which may go from a tier (§3.4, §3.6)."""
+        n, end = len(node.pages), len(node.chain())
+        positions = range((end - n) * self.page_size, end * self.page_size)
+        return IdleContext(
+            tier=tier, segment_pages=n, resident_pages=n, position_pages=end - n, uses=node.hits,
+            released_seconds=node.time * 1e-12, born_seconds=node.born * 1e-12,
+            compute_seconds=self.time_of(positions) * 1e-12, page_size=self.page_size, seconds=self.now * 1e-12,
+        )  # fmt: skip
+
+    def expire(self, age: int) -> None:
+        """Delete what was not walked for `age` [ps], or for as long as the policy of a file says (§3.6)."""
+        plugin = self.plugins["retention"]
+        for node in self.nodes():
+            if not plugin:
+                node.life = age
+            elif node.life is None and not node.device_locks:
+                node.life = lifetime(plugin.decide(self.seen(node, 0 if node.device else 1)))
         while old := [
             node
             for node in self.nodes()
-            if not (node.device_locks or node.host_locks or node.children) and node.time <= since
+            if not (node.device_locks or node.host_locks or node.children) and node.time + node.life <= self.now
         ]:
             for node in old:
                 self.expired[0] += len(node.pages) * node.device

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from engine_samples import random_case
 from naive_engine import Rules
-from test_cluster_twin import FRONT_POLICY
+from test_cluster_twin import EVICTION_FILE, FRONT_POLICY, RETENTION_FILE
 
 from kvsweep.cluster.profile import Profile
 from kvsweep.trace.model import Trace
@@ -25,10 +25,13 @@ SOAK = int(os.environ.get("ENGINE_SOAK", "0"))
 
 
 @pytest.fixture(scope="module")
-def policy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("policies") / "half_of_the_front.py"
-    file.write_text(FRONT_POLICY)
-    return file
+def policy_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("policies")
+    files = []
+    for name, source in (("half_of_the_front", FRONT_POLICY), ("mixed", EVICTION_FILE), ("moody", RETENTION_FILE)):
+        files.append(folder / f"{name}.py")
+        files[-1].write_text(source)
+    return files
 
 
 def assert_twins(case: Trace, rules: Rules, profile: Profile) -> dict[str, Any]:
@@ -49,21 +52,21 @@ def assert_twins(case: Trace, rules: Rules, profile: Profile) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("first", range(0, QUICK + SOAK, BATCH))
-def test_core_and_twin_are_equal(first: int, policy_file: Path) -> None:
+def test_core_and_twin_are_equal(first: int, policy_files: list[Path]) -> None:
     for seed in range(first, first + BATCH):
         case, rules, profile = random_case(seed)
-        rules.policy_files = [policy_file]
+        rules.policy_files = policy_files
         try:
             assert_twins(case, rules, profile)
         except Exception as error:
             raise AssertionError(f"case {seed}: {error}") from error
 
 
-def test_what_is_to_be_tested_comes_up(policy_file: Path) -> None:
+def test_what_is_to_be_tested_comes_up(policy_files: list[Path]) -> None:
     found = {"rejected": 0, "l1": 0, "l2": 0, "l3": 0, "evictions": 0, "expirations": 0, "retractions": 0}
     for seed in range(120):
         case, rules, profile = random_case(seed)
-        rules.policy_files = [policy_file]
+        rules.policy_files = policy_files
         twin = naive_engine.run(case, rules, profile)
         for request in twin["requests"]:
             found["rejected"] += request["rejected"]

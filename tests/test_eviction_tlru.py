@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import engine_samples
 import pytest
+import test_cluster_twin
 import xarray as xr
 from cluster_samples import PAGE, cluster, pages, profile, trace
+from engine_core import config_of, profile_of
 
 import kvsweep
+from kvsweep.cluster.config import Eviction, Gateway, Retention, Retrieval
 
 A, B = pages(0, 10), pages(100, 8)
 XI = 2 * PAGE + 1
@@ -72,9 +77,45 @@ def test_engines_give_up_nodes_that_begin_in_the_surplus() -> None:
     assert hit_pages(run(requests(young), "engine", 23, policy="lru")) == 12
 
 
-@pytest.mark.parametrize("fidelity", ["paper", "engine"])
-@pytest.mark.parametrize("xi", [0, 10**9])
-def test_nothing_or_all_in_surplus_is_lru(fidelity: str, xi: int) -> None:
-    lru = run(asked(5, B), fidelity, 20, policy="lru")
-    tail = run(asked(5, B), fidelity, 20, xi_tokens=xi, growth_tokens=PAGE)
-    assert lru["evictions"].sum() > 0 and tail.drop_attrs().identical(lru.drop_attrs())
+NOTHING, ALL = 0, 10**9
+"""Of nothing, and of all pages, a conversation can do without."""
+
+
+@pytest.mark.parametrize("xi", [NOTHING, ALL])
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_or_all_in_surplus_is_lru(seed: int, xi: int, fidelity: str) -> None:
+    """Answers of colocated workers among it, which are stored beyond the prompt."""
+    if fidelity == "engine":
+        made, rules, service = engine_samples.random_case(seed)
+        rules.retrieval, rules.eviction, rules.ttl = "default_policy", "lru", None
+        config, service = config_of(rules), profile_of(rules, service)
+    else:
+        made, config, service = test_cluster_twin.random_case(seed)
+        config = replace(config, retrieval=Retrieval(), retention=Retention(), gateway=Gateway())
+    lru, tail = (
+        kvsweep.cluster.run(made, replace(config, eviction=eviction), service)
+        for eviction in (Eviction(), Eviction(policy="tlru", xi_tokens=xi, growth_tokens=(None, 0, 5)[seed % 3]))
+    )
+    assert tail.drop_attrs().identical(lru.drop_attrs())
+
+
+def test_pools_of_that_are_tight_enough() -> None:
+    """Pages are evicted in many of the cases above, and other surpluses evict others."""
+    differ = evicted = 0
+    for seed in range(40):
+        made, config, service = test_cluster_twin.random_case(seed)
+        config = replace(config, retrieval=Retrieval(), retention=Retention(), gateway=Gateway())
+        lru, tail = (
+            kvsweep.cluster.run(made, replace(config, eviction=eviction), service)
+            for eviction in (Eviction(), Eviction(policy="tlru", xi_tokens=2 * config.page_size))
+        )
+        evicted += bool(lru["evictions"].sum() > 0)
+        differ += not tail.drop_attrs().identical(lru.drop_attrs())
+    assert evicted > 15 and differ > 3, (evicted, differ)
+
+
+def test_the_result_says_what_it_knew_beforehand() -> None:
+    told = run(asked(5, B), "engine", 20, [0, 0, 1, 1], xi_tokens=XI).attrs
+    assert told["kvsweep_growth_tokens"] == 160 and "become, the mean over the trace" in told["kvsweep_foresight"]
+    stated = run(asked(5, B), "engine", 20, [0, 0, 1, 1], xi_tokens=XI, growth_tokens=7).attrs
+    assert stated["kvsweep_growth_tokens"] == 7 and "kvsweep_foresight" not in stated

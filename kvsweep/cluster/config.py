@@ -26,7 +26,6 @@ Seconds = Annotated[float, Range("s", 1e-6, 1e6)]
 Ratio = Annotated[float, Range("1", 0.0, 1.0)]
 Factor = Annotated[float, Range("1", 0.0, 1e6)]
 
-RetentionId = Literal["none", "idle_ttl", "hazard_ttl"]
 WriteId = Literal["write_through", "write_through_selective", "write_back", "none"]
 Fidelity = Literal["engine", "paper"]
 SharingId = Literal["none", "processor_sharing", "fifo"]
@@ -97,7 +96,7 @@ class Eviction:
     """Which idle page goes when room is needed: a built-in id or that of a policy file.
 
     `xi_tokens` and `growth_tokens` belong to ``tlru``: how much of a conversation's next prompt may be uncached, and
-    how much longer that is than the one before, by default the mean over the trace [token].
+    what that prompt adds to what the worker saw of the conversation, by default the mean over the trace [token].
     """
 
     policy: str = "lru"
@@ -107,16 +106,18 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long idle pages stay when no room is needed.
+    """How long idle pages stay when no room is needed: a built-in id or that of a policy file.
 
-    `seconds` belong to ``idle_ttl``; `saved_seconds`, by a hit, and `cost_per_second`, of holding [s/s], to
-    ``hazard_ttl``, which chooses its own; `check_seconds` to both.
+    `seconds` belong to ``idle_ttl``. ``hazard_ttl`` chooses its own by what a use of a held page saves and what a
+    second of holding it costs [s/s], of which the ratio alone matters, and by the gaps in a share of the trace.
+    `check_seconds` is when pages are dropped at all.
     """
 
-    policy: RetentionId = "none"
+    policy: str = "none"
     seconds: Seconds = 60.0
     saved_seconds: Seconds = 1.0
     cost_per_second: Factor = 0.01
+    fit_ratio: Annotated[float, Range("1", 1e-6, 1.0)] = 1.0
     check_seconds: Seconds = 1.0
 
 

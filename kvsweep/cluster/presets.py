@@ -70,15 +70,17 @@ eviction:
   policy: lru                  # which idle page goes when room is needed: one of
                                # {evictions}, or a policy file's
   xi_tokens: 4096              # tlru: uncached tokens a conversation's next prompt may have; what is cached beyond that
-                               # goes first. growth_tokens: what that prompt adds; without it the mean over the trace
+                               # goes first (0: as lru). growth_tokens: what that prompt adds; without it the mean over
+                               # the trace, which nobody knows beforehand
 
 retention:
-  policy: none                 # none | idle_ttl: drop what was idle for `seconds`, at checks every `check_seconds`
-                               # | hazard_ttl: for as long as pays, by the gaps between uses in the trace
+  policy: none                 # none | idle_ttl: drop what was idle for `seconds` | hazard_ttl: for as long as pays, by
+                               # the gaps between uses in the trace, which nobody knows beforehand | a policy file's
   seconds: 60
-  saved_seconds: 1             # hazard_ttl: what a hit saves
+  saved_seconds: 1             # hazard_ttl: what a use of a held page saves
   cost_per_second: 0.01        # ... and what it costs to hold a page idle for a second, in seconds saved
-  check_seconds: 1
+  fit_ratio: 1.0               # ... and the share of the trace, from its begin on, whose gaps it knows
+  check_seconds: 1             # time between the checks at which pages are dropped
 
 retrieval:
   policy: default_policy       # default_policy retrieves what the host holds, all_compute nothing, or any policy of

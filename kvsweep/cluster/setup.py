@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster import eviction, gateway
+from kvsweep.cluster import eviction, gateway, retention
 from kvsweep.cluster.config import SHARINGS, ClusterConfig
 from kvsweep.cluster.engine.setup import check_range, extend
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients, path_coefficients
@@ -149,27 +149,36 @@ def _requests(trace: Trace, page: int) -> Ints:
     return request
 
 
-def time_to_live(trace: Trace, config: ClusterConfig, found: Chains) -> float:
-    """Return after how much idle time pages are dropped [s], infinity for never."""
+def _time_to_live(trace: Trace, config: ClusterConfig, found: Chains) -> float:
+    """Return after how much idle time all pages are dropped [s], infinity for never, or not all after the same."""
     kept = config.retention
     if kept.policy == "hazard_ttl":
-        return best_ttl(gaps(trace.arrival, found), kept.saved_seconds, kept.cost_per_second)
+        known = gaps(trace.arrival, found, math.ceil(kept.fit_ratio * len(trace)))
+        return best_ttl(known, kept.saved_seconds, kept.cost_per_second)
     return kept.seconds if kept.policy == "idle_ttl" else math.inf
 
 
+def _retention_code(name: str, ttl: float) -> int:
+    return int(math.isfinite(ttl)) if name in retention.POLICIES else col.FROM_FILE
+
+
 def _growth(trace: Trace, config: ClusterConfig) -> int:
-    """Return by how much the next prompt of a session is longer than the one before [token]."""
+    """Return by how much the next prompt of a session is longer than what the worker saw of it before [token].
+
+    A worker that decodes saw the answer, too.
+    """
     if config.eviction.policy != "tlru" or config.eviction.growth_tokens is not None:
         return config.eviction.growth_tokens or 0
     order = np.argsort(trace.session, kind="stable")
-    session, tokens = trace.session[order], trace.input_tokens[order]
+    session, prompt = trace.session[order], trace.input_tokens[order]
+    seen = prompt + trace.output_tokens[order] if config.is_colocated else prompt
     follows = (session[1:] == session[:-1]) & (session[1:] >= 0)
     n = int(follows.sum())
-    return max(0, int(np.diff(tokens)[follows].sum()) // n) if n else 0
+    return max(0, int((prompt[1:] - seen[:-1])[follows].sum()) // n) if n else 0
 
 
 def _scalars(trace: Trace, config: ClusterConfig, times: Coefficients, policy: Policy, found: Chains) -> Ints:
-    ttl = time_to_live(trace, config, found)
+    ttl = _time_to_live(trace, config, found)
     last = round(float(trace.arrival[-1]) * PICO)
     scalars = np.zeros(col.N_RUN, dtype=np.int64)
     values = {
@@ -179,7 +188,7 @@ def _scalars(trace: Trace, config: ClusterConfig, times: Coefficients, policy: P
         col.BALANCE_REQUESTS: config.gateway.balance_requests,
         col.EVICTION: _code(eviction.POLICIES, config.eviction.policy),
         col.BEYOND: _growth(trace, config) - config.eviction.xi_tokens,
-        col.RETENTION: int(math.isfinite(ttl)),
+        col.RETENTION: _retention_code(config.retention.policy, ttl),
         col.TTL: max(1, _picoseconds(ttl)) if math.isfinite(ttl) else 0,
         col.CHECK: _picoseconds(config.retention.check_seconds),
         col.THRESHOLD: config.write.threshold if config.write.policy == "write_through" else 0,
@@ -240,7 +249,8 @@ def _prefill_workers(config: ClusterConfig) -> Ints:
         table[w, [col.HOST_POOL, col.HOST_FREE]] = host
         table[w, col.CHUNK], table[w, col.SLOTS] = group.chunk_tokens, group.max_running
     table[:, [col.PARTIAL, col.SENDING]] = -1
-    table[:, col.WAITING : col.N_PREFILL] = -1
+    table[:, col.WAITING : col.NEXT_DROP] = -1
+    table[:, [col.NEXT_DROP, col.HOST_NEXT_DROP]] = col.NEVER
     return table
 
 

@@ -54,9 +54,10 @@ def summarize(ds: xr.Dataset, slo: Mapping[str, float] | None = None) -> dict[st
     names = [str(name) for name in ds["worker"].values]
     found["utilization"] = dict(zip(names, ds["utilization"].values.tolist(), strict=True))
     if "kvsweep_retention_seconds" in ds.attrs:
-        # JSON has no infinity: for ever is the text.
         ttl = float(ds.attrs["kvsweep_retention_seconds"])
-        found["retention_seconds"] = ttl if np.isfinite(ttl) else "for ever"
+        found["retention_seconds"] = ttl if np.isfinite(ttl) else None
+    if "kvsweep_foresight" in ds.attrs:
+        found["foresight"] = yaml.safe_load(ds.attrs["kvsweep_foresight"])
     found["simulated_seconds"] = seconds
     found["cpu_seconds"] = None if cpu is None else float(cpu)
     found["extrapolated_ratio"] = float(ds.attrs["kvsweep_extrapolated_ratio"])

@@ -23,16 +23,17 @@ class Gaps:
     """Uses of a page that nobody follows, whose gap is infinite."""
 
 
-def gaps(arrival: NDArray[np.float64], found: Chains) -> Gaps:
-    """Return the gaps between requests that contain the same page, which `arrival` [s] apart are."""
-    users = np.repeat(np.arange(len(found.offsets) - 1), np.diff(found.offsets))
-    order = np.argsort(found.chain, kind="stable")
-    segment, times = found.chain[order], arrival[users[order]]
+def gaps(arrival: NDArray[np.float64], found: Chains, n: int) -> Gaps:
+    """Return the gaps between requests that contain the same page, in the first `n` requests; `arrival` is in [s]."""
+    chain = found.chain[: found.offsets[n]]
+    users = np.repeat(np.arange(n), np.diff(found.offsets[: n + 1]))
+    order = np.argsort(chain, kind="stable")
+    segment, times = chain[order], arrival[users[order]]
     follows = segment[1:] == segment[:-1]
     seconds = np.diff(times)[follows]
     pages = found.length[segment[1:][follows]]
     by_length = np.argsort(seconds, kind="stable")
-    return Gaps(seconds[by_length], pages[by_length], int(found.length.sum()))
+    return Gaps(seconds[by_length], pages[by_length], int(found.length[np.unique(chain)].sum()))
 
 
 def best_ttl(known: Gaps, saved_seconds: float, cost_per_second: float) -> float:
