@@ -116,7 +116,7 @@ class Retention:
     policy: str = "none"
     seconds: Seconds = 60.0
     saved_seconds: Seconds = 1.0
-    cost_per_second: Factor = 0.01
+    cost_per_second: Factor = 0.001
     fit_ratio: Annotated[float, Range("1", 1e-6, 1.0)] = 1.0
     check_seconds: Seconds = 1.0
 

@@ -78,7 +78,7 @@ retention:
                                # the gaps between uses in the trace, which nobody knows beforehand | a policy file's
   seconds: 60
   saved_seconds: 1             # hazard_ttl: what a use of a held page saves
-  cost_per_second: 0.01        # ... and what it costs to hold a page idle for a second, in seconds saved
+  cost_per_second: 0.001       # ... and what it costs to hold a page idle for a second, in seconds saved
   fit_ratio: 1.0               # ... and the share of the trace, from its begin on, whose gaps it knows
   check_seconds: 1             # time between the checks at which pages are dropped
 
