@@ -116,9 +116,9 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
     """Return a small cluster of tight pools with any policies."""
     pick = {
         "gateway": {"policy": st.sampled_from(GATEWAYS)},
-        "eviction": {"policy": st.sampled_from(EVICTIONS)},
-        "retention": {"policy": st.sampled_from(("none", "none", "idle_ttl")), "seconds": st.sampled_from((0.02, 0.5)),
-                      "check_seconds": st.sampled_from((0.003, 0.1))},
+        "eviction": {"policy": st.sampled_from(EVICTIONS), "xi_tokens": st.sampled_from((0, 9, 30))},
+        "retention": {"policy": st.sampled_from(("none", "idle_ttl", "hazard_ttl")),
+                      "seconds": st.sampled_from((0.02, 0.5)), "check_seconds": st.sampled_from((0.003, 0.1))},
         "retrieval": {"policy": st.sampled_from(
             ("default_policy", "all_compute", "performance_aware", "slowest_tier_first", "third_of_the_front"))},
         "write": {"policy": st.sampled_from(("write_through", "write_through", "none")),

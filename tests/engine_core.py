@@ -35,7 +35,8 @@ def config_of(rules: Rules) -> ClusterConfig:
     reserve = next((group.reserved_decode_tokens for group in rules.groups if group.role == "decode"), 512)
     values = {
         "fidelity": "engine", "page_size": rules.page_size, "workers": workers,
-        "gateway": {"policy": rules.gateway, **gateway}, "eviction": {"policy": rules.eviction},
+        "gateway": {"policy": rules.gateway, **gateway},
+        "eviction": {"policy": rules.eviction, "xi_tokens": rules.xi_tokens, "growth_tokens": rules.growth_tokens},
         "retrieval": {"policy": rules.retrieval, "rate_window_seconds": rules.rate_window_seconds},
         "write": {"policy": rules.write, "threshold": rules.threshold}, "handoff_sharing": rules.sharing,
         "workload": {"mode": "closed" if rules.closed else "open", "think_seconds": rules.think_seconds},
@@ -48,7 +49,8 @@ def config_of(rules: Rules) -> ClusterConfig:
         },
     }  # fmt: skip
     if rules.ttl is not None:
-        values["retention"] = {"policy": "idle_ttl", "seconds": rules.ttl[0], "check_seconds": rules.ttl[1]}
+        kept = rules.retention_file or "idle_ttl"
+        values["retention"] = {"policy": kept, "seconds": rules.ttl[0], "check_seconds": rules.ttl[1]}
     if rules.ttft_seconds is not None:
         values["slo"] = {"ttft_seconds": rules.ttft_seconds}
     if rules.l3 is not None:

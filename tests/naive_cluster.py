@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 from naive_cluster_decode import Chunk, DecodeWorker
-from naive_cluster_parts import Page, Router, Tier, leading, picoseconds
+from naive_cluster_parts import Page, Router, Tier, leading, mean_growth, picoseconds
 
 from kvsweep.cluster.config import ClusterConfig, PrefillGroup
-from kvsweep.cluster.plugins import EvictionContext, select_plugin
+from kvsweep.cluster.plugins import IdleContext, select_plugin
 from kvsweep.cluster.profile import Profile, coefficients
 from kvsweep.policies import load_policies
 from kvsweep.policies.context import SIDES, Context
@@ -95,10 +95,15 @@ class PrefillWorker:
         page, eviction = sim.page_size, sim.config.eviction.policy
         self.device = Tier(group.device_tokens // page, eviction, sim.requests)
         self.host = Tier(group.host_tokens // page, eviction, sim.requests)
+        self.device.is_surplus = self.host.is_surplus = self.is_surplus
         plugin = select_plugin("eviction", eviction, sim.policy_files)
         if plugin:
             self.device.by_file = lambda page: plugin.decide(self.seen(page, self.device, 0.0))
             self.host.by_file = lambda page: plugin.decide(self.seen(page, self.host, 1.0))
+        keep = select_plugin("retention", sim.config.retention.policy, sim.policy_files)
+        if keep:
+            self.device.life_by_file = lambda page: keep.decide(self.seen(page, self.device, 0.0))
+            self.host.life_by_file = lambda page: keep.decide(self.seen(page, self.host, 1.0))
         self.pages: dict[Any, Page] = {}
         self.waiting: deque[Request] = deque()
         self.ready: deque[Request] = deque()
@@ -152,6 +157,7 @@ class PrefillWorker:
         for page in request.chain:
             page.pins += 1
             page.admissions += 1
+            page.longest = max(page.longest, request.prompt)
         needed = self.needed(request)
         self.device.make_room(needed)
         self.device.reserved += needed
@@ -305,10 +311,21 @@ class PrefillWorker:
                 page.pins -= 1
                 if not page.pins:
                     page.released = (self.sim.now, next(self.sim.releases))
+                    self.device.lives.pop(page, None)
+                    self.host.lives.pop(page, None)
                     if self.device.eviction == "gdsf":
                         worth = self.worth(page, request.chain)
                         self.device.note_release(page, worth)
                         self.host.note_release(page, worth)
+
+    def is_surplus(self, page: Page) -> bool:
+        """Return whether `page` begins beyond what its conversations need (`tlru`)."""
+        position, before = 0, page.before
+        while before:
+            position, before = position + self.sim.page_size, before.before
+        config = self.sim.config.eviction
+        growth = self.sim.growth if config.growth_tokens is None else config.growth_tokens
+        return position >= max(0, page.longest + growth - config.xi_tokens)
 
     def worth(self, page: Page, chain: list[Page]) -> int:
         """Return the time to compute a page of the segment of `page` [ps]."""
@@ -317,14 +334,14 @@ class PrefillWorker:
         positions = range(places[0] * size, (places[-1] + 1) * size)
         return max(1, self.sim.prefill_time(positions) // len(places))
 
-    def seen(self, page: Page, tier: Tier, number: float) -> EvictionContext:
+    def seen(self, page: Page, tier: Tier, number: float) -> IdleContext:
         """Return what a policy from a file sees of the segment of `page` (§6)."""
         size = self.sim.page_size
         chain = self.chain(self.sim.requests[min(page.segment)])
         places = [place for place, other in enumerate(chain) if other.segment == page.segment]
         positions = range(places[0] * size, (places[-1] + 1) * size)
         resident = sum(chain[place] in tier.resident for place in places)
-        return EvictionContext(
+        return IdleContext(
             tier=number, segment_pages=len(places), resident_pages=resident, position_pages=places[0],
             uses=page.admissions, released_seconds=page.released[0] * 1e-12,
             born_seconds=tier.began[page.segment] * 1e-12, compute_seconds=self.sim.prefill_time(positions) * 1e-12,
@@ -368,6 +385,7 @@ class Cluster:
         self.serial, self.releases = count(), count()
         if trace.block_size:
             trace = change_block_size(trace, config.page_size)
+        self.growth = mean_growth(trace, False)
         self.requests = [Request(i, trace, config.page_size) for i in range(len(trace))]
         if config.workload.mode == "closed":
             self.wait_for_each_other(trace)
@@ -445,12 +463,15 @@ class Cluster:
             for request in worker.waiting:
                 if worker.blocked:
                     request.blocked[worker.blocked] += time - self.now
-        if self.config.retention.policy == "idle_ttl":
+        if self.config.retention.policy != "none":
             every, age = (round(s * PS) for s in (self.config.retention.check_seconds, self.config.retention.seconds))
             for tick in range((self.now // every + 1) * every, time + 1, every):
                 self.now = tick
                 for tier in self.tiers:
-                    tier.drop_released_until(tick - age)
+                    if self.config.retention.policy == "idle_ttl":
+                        tier.drop_released_until(tick - age)
+                    else:
+                        tier.drop_as_asked(tick)
                 self.note_held()
         self.now = time
 

@@ -18,6 +18,7 @@ class Page:
         self.begins_segment = parent is None or parent.segment != segment
         self.before, self.after = parent, list[Page]()
         self.pins = self.admissions = 0
+        self.longest = 0  # prompt of an admission that contains it [token]
         self.released = (-1, -1)  # time, place in the order of releases
         if parent is not None:
             parent.after.append(self)
@@ -28,7 +29,10 @@ class Tier:
 
     def __init__(self, pool: int, eviction: str, requests: Sequence[Any]) -> None:
         self.pool, self.eviction, self.requests = pool, eviction, requests
+        self.is_surplus: Any = None  # whether a page is beyond what anybody needs (`tlru`)
         self.by_file: Any = None  # the key of a page by the policy of a file
+        self.life_by_file: Any = None  # the seconds an idle page stays by the policy of a file
+        self.lives: dict[Page, float] = {}  # ... of those that were asked for since their release [ps]
         self.resident: set[Page] = set()
         self.in_flight: set[Page] = set()  # of the host; on the device every request computes its own
         self.reserved = self.evicted = self.expired = 0
@@ -90,6 +94,9 @@ class Tier:
     def gdsf(self, page: Page) -> int:
         return self.priority[page]
 
+    def tlru(self, page: Page) -> int:
+        return 0 if self.is_surplus(page) else 1
+
     def belady(self, page: Page) -> float:
         return -min((number for number in page.segment if not self.requests[number].settled), default=math.inf)
 
@@ -97,6 +104,18 @@ class Tier:
         old = {page for page in self.idle() if page.released[0] <= time}
         self.resident -= old
         self.expired += len(old)
+
+    def drop_as_asked(self, now: int) -> None:
+        """Ask for idle pages that have their first check, and drop those whose time has come, the deepest first."""
+        answers = {page: lifetime(self.life_by_file(page)) for page in self.idle() if page not in self.lives}
+        self.lives |= answers
+        while old := {
+            page
+            for page in self.idle()
+            if page.released[0] + self.lives[page] <= now and not any(later in self.resident for later in page.after)
+        }:
+            self.resident -= old
+            self.expired += len(old)
 
 
 class Router:
@@ -181,6 +200,24 @@ class Router:
             first = config.prefill_load_scale * max(0.0, raw - credit)
         decode = own + sum(other.n_pages for other in worker.in_progress)
         return first + decode + config.active_weight * worker.load
+
+
+def mean_growth(trace: Any, with_answers: bool) -> int:
+    """Return what a prompt has more than a worker saw of its session before, on average (`tlru`) [token]."""
+    last: dict[int, int] = {}
+    grown = []
+    columns = (trace.session, trace.input_tokens, trace.output_tokens)
+    for session, prompt, output in zip(*(column.tolist() for column in columns), strict=True):
+        if session in last:
+            grown.append(prompt - last[session])
+        if session >= 0:
+            last[session] = prompt + output * with_answers
+    return max(0, sum(grown) // len(grown)) if grown else 0
+
+
+def lifetime(seconds: float) -> float:
+    """Return the answer of a retention policy [ps]."""
+    return max(1, math.floor(seconds * 1e12 + 0.5)) if seconds * 1e12 < 2**61 else math.inf
 
 
 def picoseconds(femtoseconds: int) -> int:

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from naive_cluster_parts import Router, picoseconds
+from naive_cluster_parts import Router, mean_growth, picoseconds
 from naive_engine_decode import DecodeWorker
 from naive_engine_loops import ColocatedWorker, PrefillWorker
 from naive_engine_tree import PageSet
 
+from kvsweep.cluster.plugins import select_plugin
 from kvsweep.cluster.profile import Profile, coefficients, decode_coefficients
 from kvsweep.policies import load_policies
 from kvsweep.trace.convert import change_block_size
@@ -81,8 +82,12 @@ class Rules:
     disk_credit: float = 0.25
     active_weight: float = 0.0
     eviction: str = "lru"
+    xi_tokens: int = 4096
+    growth_tokens: int | None = None
     ttl: tuple[float, float] | None = None
     """`seconds` and `check_seconds` of ``idle_ttl``."""
+    retention_file: str = ""
+    """A retention policy of a file, which says the seconds of each node instead."""
     retrieval: str = "default_policy"
     rate_window_seconds: float = 60.0
     ttft_seconds: float | None = None
@@ -325,6 +330,11 @@ class Cluster:
         for worker in self.tree_workers:
             worker.tree.time_of, worker.tree.next_use = self.prefill_time, self.next_use
         self.colocated = not self.decode
+        grown = mean_growth(trace, self.colocated) if rules.growth_tokens is None else rules.growth_tokens
+        for worker in self.tree_workers:
+            worker.tree.growth = grown
+            for kind, name in (("eviction", rules.eviction), ("retention", rules.retention_file)):
+                worker.tree.plugins[kind] = select_plugin(kind, name, rules.policy_files) if name else None
         self.gateways = Gateway(rules, self.tree_workers, None), Gateway(rules, self.decode, None)
         rng = np.random.default_rng(rules.seed)
         self.draws = rng.integers(0, 2**31, (len(trace), 4)).tolist()
@@ -446,7 +456,8 @@ class Cluster:
             for tick in range((self.now // every + 1) * every, time + 1, every):
                 self.now = tick
                 for worker in self.tree_workers:
-                    worker.tree.expire(tick - age)
+                    worker.tree.now = tick
+                    worker.tree.expire(age)
                 self.note_held()
         self.now = time
         for worker in self.tree_workers:

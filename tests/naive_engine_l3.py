@@ -44,7 +44,7 @@ class Prefetch:
         self.closed = True
         request, tree = self.request, self.worker.tree
         self.hold(0)
-        request.brought = tree.insert_host(request.chain[: self.first + self.arrived], self.first)
+        request.brought = tree.insert_host(request.chain[: self.first + self.arrived], self.first, request.prompt)
         self.worker.sim.l3.pins.pop(self, None)
 
 
@@ -60,7 +60,7 @@ class Reader:
     def start(self, request: Any) -> None:
         """Begin the prefetch of a request that arrives, if it is worth one."""
         tree, rules, page = self.worker.tree, self.sim.rules.l3, self.sim.page_size
-        on_device, on_host = tree.match(request.chain[: request.cap])
+        on_device, on_host = tree.match(request.chain[: request.cap], request.prompt)
         first = sum(len(node.pages) for node in on_device + on_host)
         n = request.n_full - first
         held = sum(prefetch.held for prefetch in self.worker.prefetches())

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from naive_cluster_parts import lifetime
+
+from kvsweep.cluster.plugins import IdleContext
+
 Name = Any
 """A page of a chain; equal names have equal chains before them."""
 
@@ -22,7 +26,8 @@ class Node:
         self.device = self.host = False
         self.device_locks: set[Lock] = set()
         self.host_locks: set[Lock] = set()
-        self.hits = self.walk = self.time = self.made = 0
+        self.hits = self.walk = self.time = self.made = self.born = self.longest = 0
+        self.life: float | None = None  # time to live by the policy of a file, None where it is still to be asked [ps]
         self.priority = [0, 0]  # on the device, on the host (``gdsf``)
 
     def ancestors(self) -> list[Node]:
@@ -62,6 +67,8 @@ class Tree:
         self.evicted, self.expired = [0, 0], [0, 0]
         self.start_copy: Callable[[Copy], None] = lambda copy: None
         self.ages = [0, 0]
+        self.growth = 0
+        self.plugins: dict[str, Any] = {"eviction": None, "retention": None}
         self.next_use: Callable[[Name], float] = lambda name: 0.0
         self.time_of: Callable[[range], int] = lambda positions: 0
 
@@ -107,29 +114,31 @@ class Tree:
         front = Node(node.pages[:at], node.parent)
         front.device, front.host, front.hits = node.device, node.host, node.hits
         front.walk, front.time, front.made, front.priority = node.walk, node.time, node.made, list(node.priority)
+        front.longest, front.born, front.life = node.longest, node.born, node.life
         front.device_locks, front.host_locks = set(node.device_locks), set(node.host_locks)
         front.parent.children[front.pages[0]] = front
         node.pages, node.parent = node.pages[at:], front
         front.children[node.pages[0]] = node
         return front
 
-    def walk(self, names: Sequence[Name]) -> list[Node]:
-        """Walk along `names` as far as the tree goes; return the nodes passed."""
+    def walk(self, names: Sequence[Name], prompt: int) -> list[Node]:
+        """Walk along `names`, of a prompt of so many tokens, as far as the tree goes; return the nodes passed."""
         self.walks += 1
+        seen = max(prompt, len(names) * self.page_size)  # of an answer, too
         node, at, passed = self.root, 0, []
         while at < len(names) and names[at] in node.children:
             node = node.children[names[at]]
             same = common(node.pages, names[at:])
             if same < len(node.pages):
                 node = self.split(node, same)
-            node.walk, node.time = self.walks, self.now
+            node.walk, node.time, node.longest = self.walks, self.now, max(node.longest, seen)
             passed.append(node)
             at += same
         return passed
 
-    def match(self, names: Sequence[Name]) -> tuple[list[Node], list[Node]]:
+    def match(self, names: Sequence[Name], prompt: int) -> tuple[list[Node], list[Node]]:
         """Return the nodes passed on the device, and those on the host alone after them."""
-        passed = self.walk(names)
+        passed = self.walk(names, prompt)
         on_device = [node for node in passed if node.device]
         assert on_device == passed[: len(on_device)]
         return on_device, passed[len(on_device) :]
@@ -138,7 +147,7 @@ class Tree:
         """Insert the first `n` pages of `request` (§3.3)."""
         if n == 0:
             return
-        passed = self.walk(request.chain[:n])
+        passed = self.walk(request.chain[:n], request.prompt)
         at = 0
         for node in passed:
             fresh = max(0, at + len(node.pages) - max(at, request.shared))
@@ -152,7 +161,7 @@ class Tree:
             at += len(node.pages)
         if at < n:
             assert at >= request.shared
-            new = self.add(passed, request.chain[at:n])
+            new = self.add(passed, request.chain[at:n], request.prompt)
             new.device, new.hits = True, int(counting)
             self.hand_over(request, n - at)
             passed.append(new)
@@ -165,26 +174,27 @@ class Tree:
                 if node.device and not node.host and node.hits >= self.rules.threshold and on_host:
                     self.back_up(node)
 
-    def insert_host(self, names: Sequence[Name], begin: int) -> range:
+    def insert_host(self, names: Sequence[Name], begin: int, prompt: int) -> range:
         """Insert pages ``begin…`` of `names`, fetched from L3, on the host alone; return those that are new (§9)."""
         if begin == len(names):
             return range(0)
-        passed = self.walk(names)
+        passed = self.walk(names, prompt)
         at = sum(len(node.pages) for node in passed)
         on_host = passed[-1].host if passed else True
         if at < begin or not on_host or at == len(names):
             return range(0)
-        new = self.add(passed, list(names[at:]))
+        new = self.add(passed, list(names[at:]), prompt)
         new.host = True
         self.release(new, 1)
         return range(at, len(names))
 
-    def add(self, passed: list[Node], pages: list[Name]) -> Node:
+    def add(self, passed: list[Node], pages: list[Name], prompt: int) -> Node:
         """Return a new node at the end of a walk."""
         new = Node(list(pages), passed[-1] if passed else self.root)
         new.parent.children[pages[0]] = new
         new.walk = new.made = self.walks
-        new.time = self.now
+        new.time = new.born = self.now
+        new.longest = max(prompt, len(new.chain()) * self.page_size)
         return new
 
     def hand_over(self, request: Any, pages: int) -> None:
@@ -243,10 +253,16 @@ class Tree:
     # -- eviction (§3.4)
 
     def release(self, node: Node, tier: int) -> None:
-        """Give `node`, which may go from this tier from now on, its priority (``gdsf``)."""
+        """Give `node`, which may go from this tier from now on, its priority (``gdsf``), and let it be asked for."""
+        node.life = None
         n, end = len(node.pages), len(node.chain())
         whole = self.time_of(range((end - n) * self.page_size, end * self.page_size))
         node.priority[tier] = self.ages[tier] + node.hits * max(1, whole // n)
+
+    def is_surplus(self, node: Node) -> bool:
+        """Return whether the first page of `node` is beyond what its conversations need (``tlru``)."""
+        before = len(node.chain()) - len(node.pages)
+        return before * self.page_size >= max(0, node.longest + self.growth - self.rules.xi_tokens)
 
     def next_victim(self, nodes: list[Node], tier: int) -> Node:
         """Return which of `nodes` goes first from the device (0) or the host (1)."""
@@ -255,9 +271,12 @@ class Tree:
             "fifo": lambda node: node.made,
             "lfu": lambda node: node.hits,
             "gdsf": lambda node: node.priority[tier],
+            "tlru": lambda node: 0 if self.is_surplus(node) else 1,
             "belady": lambda node: -self.next_use(node.pages[0]),
         }
-        victim = min(nodes, key=lambda node: (keys[self.rules.eviction](node), node.walk))
+        plugin = self.plugins["eviction"]
+        rank = (lambda node: plugin.decide(self.seen(node, tier))) if plugin else keys[self.rules.eviction]
+        victim = min(nodes, key=lambda node: (rank(node), node.walk))
         self.ages[tier] = max(self.ages[tier], victim.priority[tier])
         return victim
 
@@ -319,12 +338,28 @@ class Tree:
             node.host = True
             self.start_copy(Copy(node, self.lock(node)))
 
-    def expire(self, since: int) -> None:
-        """Delete what was not walked after `since` [ps] (§3.6)."""
+    def seen(self, node: Node, tier: int) -> IdleContext:
+        """Return what a policy of a file sees of `node`, which may go from a tier (§3.4, §3.6)."""
+        n, end = len(node.pages), len(node.chain())
+        positions = range((end - n) * self.page_size, end * self.page_size)
+        return IdleContext(
+            tier=tier, segment_pages=n, resident_pages=n, position_pages=end - n, uses=node.hits,
+            released_seconds=node.time * 1e-12, born_seconds=node.born * 1e-12,
+            compute_seconds=self.time_of(positions) * 1e-12, page_size=self.page_size, seconds=self.now * 1e-12,
+        )  # fmt: skip
+
+    def expire(self, age: int) -> None:
+        """Delete what was not walked for `age` [ps], or for as long as the policy of a file says (§3.6)."""
+        plugin = self.plugins["retention"]
+        for node in self.nodes():
+            if not plugin:
+                node.life = age
+            elif node.life is None and not node.device_locks:
+                node.life = lifetime(plugin.decide(self.seen(node, 0 if node.device else 1)))
         while old := [
             node
             for node in self.nodes()
-            if not (node.device_locks or node.host_locks or node.children) and node.time <= since
+            if not (node.device_locks or node.host_locks or node.children) and node.time + node.life <= self.now
         ]:
             for node in old:
                 self.expired[0] += len(node.pages) * node.device

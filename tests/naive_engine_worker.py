@@ -200,7 +200,7 @@ class TreeWorker:
     def admit(self, batch: Batch, request: Any) -> str | None:
         """Take `request` into the batch, or return why the round ends here."""
         tree, budget, size = self.tree, self.budget, self.sim.page_size
-        on_device, on_host = tree.match(request.chain[: (request.tokens - 1) // size])
+        on_device, on_host = tree.match(request.chain[: (request.tokens - 1) // size], request.prompt)
         d, h = (sum(len(node.pages) for node in nodes) for nodes in (on_device, on_host))
         if h * size < self.rules.load_back_threshold:
             h = 0
@@ -264,7 +264,7 @@ class TreeWorker:
         shares = max(1, -(-32 // size))
         hits, put_off = {}, []
         for place, request in enumerate(self.waiting):
-            on_device, _ = self.tree.match(request.chain[: (request.tokens - 1) // size])
+            on_device, _ = self.tree.match(request.chain[: (request.tokens - 1) // size], request.prompt)
             hits[request] = sum(len(node.pages) for node in on_device)
             pages = request.chain[: request.tokens // size]
             earlier = [other for other in self.waiting[:place] if other not in put_off]

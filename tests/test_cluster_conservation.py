@@ -23,7 +23,7 @@ from kvsweep.trace.model import Trace
 
 __all__ = ["policy_files"]  # a fixture
 
-SEEDS = range(80)
+SEEDS = range(160)
 
 
 def engine_case(seed: int) -> tuple[Trace, ClusterConfig, Profile]:

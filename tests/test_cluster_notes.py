@@ -98,6 +98,9 @@ DRAW = "policies random, power_of_two, kv_cost and those of files draw by it"
 CACHE_AWARE, KV_COST = "only of policy cache_aware", "only of policy kv_cost"
 RATES = "only of policies that decide by rates"
 NO_HITS = "nothing is on a host"
+NO_DROP = "nothing is dropped with policy none"
+HAZARD = {"policy": "hazard_ttl", "saved_seconds": 1e-6, "cost_per_second": 1e3}
+TLRU = {"policy": "tlru", "xi_tokens": 8}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,11 @@ NO_HITS = "nothing is on a host"
         ("gateway", "host_credit", 0.0, {**by("kv_cost"), "workers": NO_HOST}, by("kv_cost"), "nothing is written to"),
         ("gateway", "disk_credit", 1.0, by("kv_cost"), {**by("kv_cost"), "l3": L3}, "only with l3"),
         ("retention", "seconds", 1e-3, {}, {"retention": TTL}, "only of policy idle_ttl"),
-        ("retention", "check_seconds", 0.5, {}, {"retention": {**TTL, "seconds": 1e-3}}, "only of policy idle_ttl"),
+        ("retention", "check_seconds", 0.5, {}, {"retention": {**TTL, "seconds": 1e-3}}, NO_DROP),
+        ("retention", "saved_seconds", 1e3, {"retention": TTL}, {"retention": HAZARD}, "only of policy hazard_ttl"),
+        ("retention", "cost_per_second", 0.0, {}, {"retention": HAZARD}, "only of policy hazard_ttl"),
+        ("eviction", "xi_tokens", 0, {"eviction": {"policy": "lfu"}}, {"eviction": TLRU}, "only of policy tlru"),
+        ("eviction", "growth_tokens", 16, {}, {"eviction": TLRU}, "only of policy tlru"),
         ("retrieval", "rate_window_seconds", 1e-3, by_rate("default_policy"), by_rate("by_rate"), RATES),
         ("retrieval", "policy", "all_compute", {"workers": NO_HOST}, {}, NO_HITS),
         ("retrieval", "policy", "all_compute", {"write": {"policy": "none"}}, {}, NO_HITS),

@@ -265,6 +265,7 @@ def test_a_cache_aware_gateway_follows_the_prefix_until_loads_differ() -> None:
         ("lfu", "abbac", "a"),
         ("gdsf", "aaabc", "a"),
         ("belady", "aabcb", "b"),
+        ("tlru", "abac", "a"),
     ],
 )
 def test_eviction_policies_choose_their_victim(policy: str, asked: str, kept: str) -> None:

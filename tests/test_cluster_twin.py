@@ -69,6 +69,18 @@ def key(ctx):
     odd = (ctx.position_pages + ctx.tier + ctx.resident_pages) % 3
     return worth - 0.001 * age + odd * 0.001
 '''
+RETENTION_FILE = '''"""Reads all there is; some pages stay for ever, and others go at the first check."""
+
+kind, name = "retention", "moody"
+
+
+def ttl(ctx):
+    mood = (ctx.position_pages + ctx.tier + ctx.resident_pages + ctx.uses) % 4
+    if mood == 3:
+        return 1e300
+    age = 0.3 * (ctx.seconds - ctx.released_seconds) + 0.05 * (ctx.seconds - ctx.born_seconds)
+    return 0.1 * mood + ctx.compute_seconds * ctx.segment_pages / ctx.page_size + age - 0.02
+'''
 RETRIEVALS = ("default_policy", "all_compute", "performance_aware", "slowest_tier_first", "half_of_the_front")
 
 
@@ -116,8 +128,9 @@ def random_config(rng: random.Random, page: int, loops: tuple[str, ...]) -> Clus
                     "match_ratio": rng.choice((0.0, 0.3, 0.5)), "prefill_load_scale": rng.choice((0.0, 1.0, 2.3)),
                     "device_credit": rng.choice((0.5, 1.0)), "host_credit": rng.choice((0.0, 0.75)),
                     "active_weight": rng.choice((0.0, 0.0, 3.0))},
-        "eviction": {"policy": rng.choice((*EVICTIONS, "mixed"))},
-        "retention": {"policy": rng.choice(("none", "none", "none", "idle_ttl")),
+        "eviction": {"policy": rng.choice((*EVICTIONS, "mixed")), "xi_tokens": rng.choice((0, 3, 17, 40)),
+                     "growth_tokens": rng.choice((None, 0, 7))},
+        "retention": {"policy": rng.choice(("none", "none", "none", "idle_ttl", "moody")),
                       "seconds": rng.choice((0.01, 0.1, 0.4)), "check_seconds": rng.choice((0.003, 0.01, 0.1))},
         "retrieval": {"policy": rng.choice(RETRIEVALS), "rate_window_seconds": rng.choice((0.05, 60.0))},
         "write": {"policy": rng.choice(("write_through",) * 4 + ("none",)), "threshold": rng.choice((1, 1, 1, 2, 3))},
@@ -196,7 +209,10 @@ def picoseconds(seconds: Any) -> Any:
 @pytest.fixture(scope="module")
 def policy_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("policies")
-    sources = {"half_of_the_front.py": FRONT_POLICY, "coarse.py": GATEWAY_FILE, "mixed.py": EVICTION_FILE}
+    sources = {
+        "half_of_the_front.py": FRONT_POLICY, "coarse.py": GATEWAY_FILE, "mixed.py": EVICTION_FILE,
+        "moody.py": RETENTION_FILE,
+    }  # fmt: skip
     for name, source in sources.items():
         (folder / name).write_text(source)
     return [folder / name for name in sources]

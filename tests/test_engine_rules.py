@@ -47,7 +47,7 @@ def run(requests: Sequence[Request], config: ClusterConfig | None = None, servic
     service = service or profile(n_layers=4)
     policy = load_policies()[config.retrieval.policy]
     state = initial_state(made, config, service, policy)
-    ask = Asked(lambda *fields: policy.choose(Context(*fields))[0], float, float)
+    ask = Asked(lambda *fields: policy.choose(Context(*fields))[0], float, float, float)
     state = _run(state, (policy, Plugins()), loop.advance, ask, 1, broken_rule)
     return dataset(Finished(state, made, config, service, policy, Plugins(), 0.0))
 

@@ -13,9 +13,10 @@ import engine_core
 import naive_engine
 import numpy as np
 import pytest
-from engine_samples import random_case
+from cluster_samples import PAGE, fuzz_profile, pages, trace
+from engine_samples import pd, random_case
 from naive_engine import Rules
-from test_cluster_twin import FRONT_POLICY
+from test_cluster_twin import EVICTION_FILE, FRONT_POLICY, RETENTION_FILE
 
 from kvsweep.cluster.profile import Profile
 from kvsweep.trace.model import Trace
@@ -25,10 +26,13 @@ SOAK = int(os.environ.get("ENGINE_SOAK", "0"))
 
 
 @pytest.fixture(scope="module")
-def policy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("policies") / "half_of_the_front.py"
-    file.write_text(FRONT_POLICY)
-    return file
+def policy_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("policies")
+    files = []
+    for name, source in (("half_of_the_front", FRONT_POLICY), ("mixed", EVICTION_FILE), ("moody", RETENTION_FILE)):
+        files.append(folder / f"{name}.py")
+        files[-1].write_text(source)
+    return files
 
 
 def assert_twins(case: Trace, rules: Rules, profile: Profile) -> dict[str, Any]:
@@ -49,21 +53,46 @@ def assert_twins(case: Trace, rules: Rules, profile: Profile) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("first", range(0, QUICK + SOAK, BATCH))
-def test_core_and_twin_are_equal(first: int, policy_file: Path) -> None:
+def test_core_and_twin_are_equal(first: int, policy_files: list[Path]) -> None:
     for seed in range(first, first + BATCH):
         case, rules, profile = random_case(seed)
-        rules.policy_files = [policy_file]
+        rules.policy_files = policy_files
         try:
             assert_twins(case, rules, profile)
         except Exception as error:
             raise AssertionError(f"case {seed}: {error}") from error
 
 
-def test_what_is_to_be_tested_comes_up(policy_file: Path) -> None:
+@pytest.mark.parametrize("first", range(0, 150, BATCH))
+def test_they_are_equal_where_a_file_says_how_long_pages_stay(first: int, policy_files: list[Path]) -> None:
+    """With checks so often that parents outlive their children, and the other way round."""
+    for seed in range(first, first + BATCH):
+        case, rules, profile = random_case(seed)
+        rules.policy_files, rules.retention_file, rules.ttl = policy_files, "moody", (1.0, 0.003)
+        try:
+            assert_twins(case, rules, profile)
+        except Exception as error:
+            raise AssertionError(f"case {seed}: {error}") from error
+
+
+def test_what_a_request_loaded_for_itself_is_unlocked_when_its_step_ends(policy_files: list[Path]) -> None:
+    """The host is full of x. Asked for in one step, a is to be backed up, and x loads its end: a gets its place."""
+    x, a, y = pages(0, 4), pages(10, 4), pages(20, 2)
+    asked = [(0.0, x), (10.0, x), (20.0, a), (30.0, y), (40.0, a), (40.0, x)]
+    made = trace([(time, PAGE * len(names) + 1, 1, names) for time, names in asked])
+    rules = pd(
+        {"device_tokens": 10 * PAGE, "host_tokens": 4 * PAGE, "chunk_tokens": 16 * PAGE}, page_size=PAGE, threshold=3,
+        retrieval="half_of_the_front", ttft_seconds=1.0, policy_files=policy_files,
+    )  # fmt: skip
+    twin = assert_twins(made, rules, fuzz_profile())
+    assert twin["requests"][-1]["hits"] == (0, 2 * PAGE, 0) and twin["evictions"] == [(6, 4)]
+
+
+def test_what_is_to_be_tested_comes_up(policy_files: list[Path]) -> None:
     found = {"rejected": 0, "l1": 0, "l2": 0, "l3": 0, "evictions": 0, "expirations": 0, "retractions": 0}
     for seed in range(120):
         case, rules, profile = random_case(seed)
-        rules.policy_files = [policy_file]
+        rules.policy_files = policy_files
         twin = naive_engine.run(case, rules, profile)
         for request in twin["requests"]:
             found["rejected"] += request["rejected"]

@@ -71,17 +71,15 @@ def test_the_notebook_draws_them(ds: xr.Dataset) -> None:
 
 
 def test_regret_is_against_the_oracle(ds: xr.Dataset) -> None:
-    two = xr.concat([ds, ds.assign(uncached_tokens=0.8 * ds["uncached_tokens"])], "eviction", data_vars="all",
-                    coords="minimal", compat="override").assign_coords(eviction=["lru", "belady"])  # fmt: skip
-    regret = two.assign_attrs(ds.attrs).kvsweep.regret
-    assert np.allclose(regret.sel(eviction="belady", ttl=np.inf), 0.0)
-    assert (
-        np.allclose(regret.sel(eviction="lru", ttl=np.inf), 0.25) and (regret.sel(ttl=1, eviction="lru") >= 0.25).all()
-    )
-    made = curve_figure(two.assign_attrs(ds.attrs), "ttl", ("regret", None), "eviction",
-                        {"host_tokens": 0, "gateway": "round_robin"})  # fmt: skip
+    best = 0.8 * ds["uncached_tokens"].sel(ttl=np.inf, drop=True).broadcast_like(ds["uncached_tokens"])
+    known = ds.assign(oracle_uncached_tokens=best)
+    regret = known.kvsweep.regret
+    assert np.allclose(regret.sel(ttl=np.inf), 0.25) and (regret.sel(ttl=1) >= 0.25).all()
+    made = curve_figure(known, "ttl", ("regret", None), "gateway", {"host_tokens": 0})
     assert made.axes[0].get_ylabel() == "regret"
-    with pytest.raises(InputError, match="no belady on the axis eviction"):
+    none = ds.assign(oracle_uncached_tokens=xr.zeros_like(best))
+    assert none.kvsweep.regret.isnull().all()
+    with pytest.raises(InputError, match="regret: the study has no oracle"):
         _ = ds.kvsweep.regret
 
 

@@ -83,7 +83,7 @@ def init(name: str, output: Path, profile: Path, force: bool, fidelity: str, **g
               help="NetCDF file of the result.")  # fmt: skip
 @click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
               show_envvar=True,
-              help="Python file with a policy of your own (retrieval, gateway, eviction); repeatable.")  # fmt: skip
+              help="Python file with a policy of your own (retrieval, gateway, eviction, retention).")  # fmt: skip
 @click.option("--events", type=_PATH, metavar="FILE", callback=_suffixed(".nc", ".json"),
               help="Write the event log too: .nc, or .json for ui.perfetto.dev.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Assert the rules of conservation after every instant; slow.")
@@ -178,7 +178,10 @@ def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
     click.echo(f"{counts}; {found['simulated_seconds']:.1f} s simulated")
     model = about["model"] or "model not named"
     kind = f"fidelity {about['fidelity']}, profile {about['profile_kind']} ({model})"
-    click.echo(f"{kind}, {found['extrapolated_ratio']:.1%} of the operations extrapolated\n")
+    click.echo(f"{kind}, {found['extrapolated_ratio']:.1%} of the operations extrapolated")
+    for what in found.get("foresight", []):
+        click.echo(f"known beforehand: {what}")
+    click.echo()
     rows = [(name, found[f"{name}_seconds"]) for name in ("ttft", "tpot", "e2e")]
     quantiles = ("mean", "p50", "p90", "p95", "p99")
     print_table(rows, [Column("latency [s]", lambda row: row[0].upper()), *(_quantile(name) for name in quantiles)])
@@ -190,6 +193,9 @@ def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
         ("uncached tokens", found["uncached_tokens"]),
         *((f"utilization {worker}", share) for worker, share in found["utilization"].items()),
     ]
+    if "retention_seconds" in found:
+        ttl = found["retention_seconds"]
+        lines.append(("time to live chosen [s]", "for ever" if ttl is None else ttl))
     if "goodput" in found:
         lines.append(("goodput [requests/s]", found["goodput"]))
     print_table(lines, [Column("figure", lambda row: row[0]), Column("value", lambda row: row[1])])

@@ -17,3 +17,4 @@ class Asked(NamedTuple):
     decide: Decide
     cost: Score
     key: Score
+    ttl: Score

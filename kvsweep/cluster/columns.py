@@ -20,15 +20,16 @@ DONE, PAUSED, GROW, STUCK, NONSENSE = range(5)
 # Scalars of the run: first what changes (SUSPECT is the request a bad end is about), then constants. ARRIVED counts
 # requests. TURN is the gateway's next worker of each side; GROWTH, INBOUND, TIMES are where these begin in a row of
 # decode workers, SESSIONS, TOUCHED (by side), PENDING and ORACLE where these do in `State.lists`. LEAST_POOL, MOST_POOL
-# [page] are of the workers of a side.
+# [page] are of the workers of a side. BEYOND [token], for ``tlru``: what a conversation needs beyond its length, which
+# is below 0 where it needs less.
 (
     NOW, ARRIVED, N_PENDING, N_TOUCHED, N_TOUCHED_DECODE, N_ENTRIES, N_CHUNKS, LEFT, SUSPECT, FAULT, TURN, TURN_DECODE,
     PAGE, WINDOW, GATEWAY, BALANCE_REQUESTS, EVICTION, RETENTION, TTL, CHECK, THRESHOLD, SHARING, RETRIEVAL, FRONT,
     RATE_WINDOW, PAGE_BYTES, OCCUPANCY_END, N_RESOURCES, LEAVES, GROWTH, INBOUND, TIMES,
-    LEAST_POOL, LEAST_POOL_DECODE, MOST_POOL, MOST_POOL_DECODE,
+    LEAST_POOL, LEAST_POOL_DECODE, MOST_POOL, MOST_POOL_DECODE, BEYOND,
     CLOSED, SESSIONS, SESSIONS_DECODE, TOUCHED, TOUCHED_DECODE, PENDING, ORACLE,
     STEP_FIXED, STEP_PER_TOKEN, STEP_PER_PAIR, STEP_LEAST, PATHS,
-) = range(48)  # fmt: skip
+) = range(49)  # fmt: skip
 """PATHS: (setup [fs], per byte [1e-18 s]) of each path; then DOMAIN: (low, high) of each measured range."""
 DOMAIN = PATHS + 6
 N_RUN = DOMAIN + 14
@@ -39,10 +40,10 @@ N_RUN = DOMAIN + 14
 N_REAL = ASKED + 17
 """Real numbers, at last what a retrieval policy was asked that answered nonsense (fields of `policies.Context`); after
 them, for each pool: pages held, and the sum of (change x time of change) [page s]."""
-FAULT_GATEWAY, FAULT_EVICTION = 1, 2
+FAULT_GATEWAY, FAULT_EVICTION, FAULT_RETENTION = 1, 2, 3
 """What FAULT says: a policy that answered NaN; 0 is none, or the retrieval policy."""
 FROM_FILE = 1 << 8
-"""Code of a gateway or eviction policy that is not built in."""
+"""Code of a gateway, eviction or retention policy that is not built in."""
 RETRIEVE_ALL, RETRIEVE_NONE, RETRIEVE_ASK = range(3)
 SHARE_NONE, SHARE_EQUALLY, SHARE_FIFO = range(3)
 
@@ -66,7 +67,8 @@ REQUEST_INPUTS = 6
 # look at it.
 POOL, LOAD, LOAD_PAGES, PREFILL_PAGES, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, ON_L3, N_COMMON = range(10)
 # Prefill workers; a row goes on with the requests of the step. Queues have a head and a tail.
-# AGE: the greatest priority of a victim (gdsf).
+# AGE: the greatest priority of a victim (gdsf). NEXT_DROP: no check before it has anything to ask a retention policy of
+# a file, or to drop by what it answered.
 # STEP_…: tokens, Σ (end² − begin²) and farthest position of the step being formed.
 (
     HOST_POOL, FREE, HOST_FREE, IDLE, HOST_IDLE, EVICTED, HOST_EVICTED, EXPIRED, HOST_EXPIRED, AGE, HOST_AGE,
@@ -75,8 +77,8 @@ POOL, LOAD, LOAD_PAGES, PREFILL_PAGES, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, ON_
     RETRIEVED_PAGES, WRITTEN_PAGES, SENT_PAGES, RECENT, RECENT_FIRST, RECENT_LAST,
     STEPS, H2DS, D2HS, STEPS_BEYOND, H2DS_BEYOND, D2HS_BEYOND,
     WAITING, WAITING_TAIL, RETRIEVING, RETRIEVING_TAIL, READIED, READIED_TAIL, WRITING, WRITING_TAIL,
-    SOURCE, SOURCE_TAIL, IDLE_LIST, IDLE_TAIL, HOST_IDLE_LIST, HOST_IDLE_TAIL, N_PREFILL,
-) = range(N_COMMON, N_COMMON + 52)  # fmt: skip
+    SOURCE, SOURCE_TAIL, IDLE_LIST, IDLE_TAIL, HOST_IDLE_LIST, HOST_IDLE_TAIL, NEXT_DROP, HOST_NEXT_DROP, N_PREFILL,
+) = range(N_COMMON, N_COMMON + 54)  # fmt: skip
 # Decode workers; a row goes on with the batch, then as the constants above say.
 # CONTEXT [token] stored by the batch; VIRTUAL, LAST_TAG [ps/256]; STEP counts steps, RUN those until the event.
 (
@@ -87,11 +89,13 @@ POOL, LOAD, LOAD_PAGES, PREFILL_PAGES, DIRTY, BUSY_TIME, ON_DEVICE, ON_HOST, ON_
 NOT_BLOCKED, BY_SLOTS, BY_CAPACITY = range(3)
 
 # Entries: one segment at one worker. DEVICE, HOST: resident pages; CLAIMED: those and the ones in flight to the host.
-# DEPTH [page] is the position of its first page.
+# DEPTH [page] is the position of its first page. LONGEST [token]: the longest prompt admitted with it. DROP_AT: the
+# check at which it is dropped if nothing below it is left, by a retention policy of a file; -1 before that was asked.
 (
     LENGTH, PARENT, PINS, USES, RELEASED, DEVICE, HOST, CLAIMED, BORN, HOST_BORN, CHILDREN, HOST_CHILDREN,
-    BEFORE, HOST_BEFORE, AFTER, HOST_AFTER, PRIORITY, HOST_PRIORITY, DEPTH, OF_WORKER, OF_SEGMENT, N_ENTRY,
-) = range(22)  # fmt: skip
+    BEFORE, HOST_BEFORE, AFTER, HOST_AFTER, PRIORITY, HOST_PRIORITY, DEPTH, OF_WORKER, OF_SEGMENT, LONGEST,
+    DROP_AT, HOST_DROP_AT, N_ENTRY,
+) = range(25)  # fmt: skip
 
 SLOT_WORKER, SLOT_SEGMENT, SLOT_ENTRY, N_SLOT = range(4)
 """Columns of the hash table of entries."""

@@ -27,7 +27,6 @@ Seconds = Annotated[float, Range("s", 1e-6, 1e6)]
 Ratio = Annotated[float, Range("1", 0.0, 1.0)]
 Factor = Annotated[float, Range("1", 0.0, 1e6)]
 
-RetentionId = Literal["none", "idle_ttl"]
 WriteId = Literal["write_through", "write_through_selective", "write_back", "none"]
 Fidelity = Literal["engine", "paper"]
 SharingId = Literal["none", "processor_sharing", "fifo"]
@@ -95,17 +94,31 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """Which idle page goes when room is needed: a built-in id or that of a policy file."""
+    """Which idle page goes when room is needed: a built-in id or that of a policy file.
+
+    `xi_tokens` and `growth_tokens` belong to ``tlru``: how much of a conversation's next prompt may be uncached, and
+    what that prompt adds to what the worker saw of the conversation, by default the mean over the trace [token].
+    """
 
     policy: str = "lru"
+    xi_tokens: TokensOrZero = 4096
+    growth_tokens: TokensOrZero | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long idle pages stay when no room is needed; `seconds` and `check_seconds` [s] belong to ``idle_ttl``."""
+    """How long idle pages stay when no room is needed: a built-in id or that of a policy file.
 
-    policy: RetentionId = "none"
+    `seconds` belong to ``idle_ttl``. ``hazard_ttl`` chooses its own by what a use of a held page saves and what a
+    second of holding it costs [s/s], of which the ratio alone matters, and by the gaps in a share of the trace.
+    `check_seconds` is when pages are dropped at all.
+    """
+
+    policy: str = "none"
     seconds: Seconds = 60.0
+    saved_seconds: Seconds = 1.0
+    cost_per_second: Factor = 0.001
+    fit_ratio: Annotated[float, Range("1", 1e-6, 1.0)] = 1.0
     check_seconds: Seconds = 1.0
 
 
@@ -256,7 +269,7 @@ def config_mapping(config: ClusterConfig) -> dict[str, Any]:
         del values["l3"]
     if config.fidelity == "paper":
         del values["engine"], values["gateway"]["tree_tokens"]
-    for optional in ("workload", "slo"):
+    for optional in ("workload", "slo", "eviction"):
         values[optional] = {name: value for name, value in values[optional].items() if value is not None}
     return {**values, "workers": groups}
 

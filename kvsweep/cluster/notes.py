@@ -91,9 +91,24 @@ _RULES = (
         "only with l3",
     ),
     Idle(
-        {"retention": ("seconds", "check_seconds")},
-        lambda config: config.retention.policy == "none",
+        {"eviction": ("xi_tokens", "growth_tokens")},
+        lambda config: config.eviction.policy != "tlru",
+        "only of policy tlru",
+    ),
+    Idle(
+        {"retention": ("seconds",)},
+        lambda config: config.retention.policy != "idle_ttl",
         "only of policy idle_ttl",
+    ),
+    Idle(
+        {"retention": ("saved_seconds", "cost_per_second", "fit_ratio")},
+        lambda config: config.retention.policy != "hazard_ttl",
+        "only of policy hazard_ttl",
+    ),
+    Idle(
+        {"retention": ("check_seconds",)},
+        lambda config: config.retention.policy == "none",
+        "nothing is dropped with policy none",
     ),
     Idle(
         {"retrieval": ("rate_window_seconds",)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,10 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         "kvsweep_retrieval": f"{run.policy.name} ({run.policy.origin})",
         "kvsweep_gateway": _named(run.config.gateway.policy, run.plugins.gateway),
         "kvsweep_eviction": _named(run.config.eviction.policy, run.plugins.eviction),
+        "kvsweep_retention": _named(run.config.retention.policy, run.plugins.retention),
+        "kvsweep_foresight": foresight(run.config) or None,
+        "kvsweep_growth_tokens": _growth(run),
+        "kvsweep_retention_seconds": _chosen_ttl(run),
         "kvsweep_config": config_mapping(run.config),
         "kvsweep_config_notes": list(run.unused),
         "kvsweep_profile": profile_mapping(run.profile),
@@ -115,6 +120,32 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         # Of a file that is to be the same bytes again, the time it took is no part.
         "kvsweep_cpu_seconds": None if reproducible else run.cpu_seconds,
     }
+
+
+def foresight(config: ClusterConfig) -> list[str]:
+    """Return what policies of a run know of the trace beforehand, as none that serves requests could."""
+    found, kept = [], config.retention
+    if config.eviction.policy == "belady":
+        found.append("eviction belady: the next use of everything")
+    if config.eviction.policy == "tlru" and config.eviction.growth_tokens is None:
+        found.append("eviction tlru: how much longer prompts of a session become, the mean over the trace")
+    if kept.policy == "hazard_ttl":
+        part = "whole trace" if kept.fit_ratio == 1.0 else f"first {kept.fit_ratio:.3g} of the trace"
+        found.append(f"retention hazard_ttl: the gaps between uses in the {part}")
+    return found
+
+
+def _growth(run: Finished) -> int | None:
+    """Return what ``tlru`` takes a conversation's next prompt to add [token]; None for other policies."""
+    kept = run.config.eviction
+    return int(run.state.run[col.BEYOND]) + kept.xi_tokens if kept.policy == "tlru" else None
+
+
+def _chosen_ttl(run: Finished) -> float | None:
+    """Return the idle time ``hazard_ttl`` chose [s], infinity where it keeps for ever; None for other policies."""
+    if run.config.retention.policy != "hazard_ttl":
+        return None
+    return int(run.state.run[col.TTL]) * 1e-12 if run.state.run[col.RETENTION] else math.inf
 
 
 def _named(name: str, plugin: Plugin | None) -> str:

@@ -1,8 +1,9 @@
-"""Gateway and eviction policies of users: what they see, and how their files are found and checked.
+"""Gateway, eviction and retention policies of users: what they see, and how their files are found and checked.
 
 A module with ``kind = "gateway"``, a ``name`` and ``cost(ctx)`` chooses the worker of least cost, one with
-``kind = "eviction"`` and ``key(ctx)`` evicts the page of least key. Both see scalars alone, all of them float64, so
-that they can be compiled; rules in ``paper/README.md`` §6 and §11.
+``kind = "eviction"`` and ``key(ctx)`` evicts the page of least key, one with ``kind = "retention"`` and ``ttl(ctx)``
+says for how many seconds an idle page stays. All see scalars alone, all of them float64, so that they can be compiled;
+rules in ``paper/README.md`` §6 and §11.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from kvsweep.cluster import eviction, gateway
+from kvsweep.cluster import eviction, gateway, retention
 from kvsweep.errors import PolicyError, unknown_name
 from kvsweep.policies.registry import IDENTIFIER, KINDS, RETRIEVAL, foreign_modules, reason_of, takes_one_argument
 
@@ -57,8 +58,12 @@ class GatewayContext(NamedTuple):
     """Time of the arrival [s]."""
 
 
-class EvictionContext(NamedTuple):
-    """A segment (a run of pages of the same requests) at one worker that could give its last page, in one tier."""
+class IdleContext(NamedTuple):
+    """A segment (a run of pages of the same requests) at one worker that nobody uses, in one tier.
+
+    An eviction policy is asked for those that could give their last page, a retention policy for those that were
+    idle at a check for the first time since their last use.
+    """
 
     tier: float
     """0 for the device, 1 for the host."""
@@ -84,7 +89,7 @@ class EvictionContext(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A gateway or eviction policy from outside."""
+    """A gateway, eviction or retention policy from outside."""
 
     kind: str
     name: str
@@ -92,7 +97,7 @@ class Plugin:
     origin: str
 
     @property
-    def context(self) -> type[GatewayContext] | type[EvictionContext]:
+    def context(self) -> type[GatewayContext] | type[IdleContext]:
         """Return what its function takes."""
         return _CONTEXTS[self.kind]
 
@@ -108,13 +113,14 @@ class Plugin:
         return f"{self.kind} policy {self.name} ({self.origin})"
 
 
-FUNCTIONS = {"gateway": "cost", "eviction": "key"}
+FUNCTIONS = {"gateway": "cost", "eviction": "key", "retention": "ttl"}
 """The function of each kind."""
-_CONTEXTS: dict[str, type[GatewayContext] | type[EvictionContext]] = {
+_CONTEXTS: dict[str, type[GatewayContext] | type[IdleContext]] = {
     "gateway": GatewayContext,
-    "eviction": EvictionContext,
+    "eviction": IdleContext,
+    "retention": IdleContext,
 }
-BUILT_IN = {"gateway": gateway.POLICIES, "eviction": eviction.POLICIES}
+BUILT_IN = {"gateway": gateway.POLICIES, "eviction": eviction.POLICIES, "retention": retention.POLICIES}
 
 
 class Plugins(NamedTuple):
@@ -122,6 +128,7 @@ class Plugins(NamedTuple):
 
     gateway: Plugin | None = None
     eviction: Plugin | None = None
+    retention: Plugin | None = None
 
 
 def select_plugin(kind: str, name: str, files: Iterable[str | Path]) -> Plugin | None:

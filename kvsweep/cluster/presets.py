@@ -70,11 +70,18 @@ gateway:
 eviction:
   policy: lru                  # which idle page goes when room is needed: one of
                                # {evictions}, or a policy file's
+  # xi_tokens: 4096            # tlru: uncached tokens a conversation's next prompt may have; what is cached beyond that
+                               # goes first (0: as lru). growth_tokens: what that prompt adds; without it the mean over
+                               # the trace, which nobody knows beforehand
 
 retention:
-  policy: none                 # none | idle_ttl: drop what was idle for `seconds`, at checks every `check_seconds`
+  policy: none                 # none | idle_ttl: drop what was idle for `seconds` | hazard_ttl: for as long as pays, by
+                               # the gaps between uses in the trace, which nobody knows beforehand | a policy file's
   # seconds: 60
-  # check_seconds: 1
+  # saved_seconds: 1           # hazard_ttl: what a use of a held page saves
+  # cost_per_second: 0.001     # ... and what it costs to hold a page idle for a second, in seconds saved
+  # fit_ratio: 1.0             # ... and the share of the trace, from its begin on, whose gaps it knows
+  # check_seconds: 1           # time between the checks at which pages are dropped
 
 retrieval:
   policy: default_policy       # default_policy retrieves what the host holds, all_compute nothing, or any policy of

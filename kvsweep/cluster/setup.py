@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,7 @@ from kvsweep.cluster.bounds import check_bounds
 from kvsweep.cluster.config import SHARINGS, ClusterConfig
 from kvsweep.cluster.engine.setup import extend
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
+from kvsweep.cluster.retention.hazard import best_ttl, gaps
 from kvsweep.cluster.segments import Chains, chains
 from kvsweep.cluster.state import Ints, State, winner_tree
 from kvsweep.cluster.workload import PICO, Turns, turns
@@ -34,7 +37,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
         raise InputError(f"page_size: {error}") from error
     times = coefficients(profile, config.page_size)
     _check(trace, config, profile)
-    by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady")
+    by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady", "tlru")
     check_bounds(trace, config, profile, whole=by_cost or _retrieval_code(policy) == col.RETRIEVE_ASK)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     request = _requests(trace, config.page_size)
@@ -44,7 +47,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     real = np.zeros(col.N_REAL + 2 * (2 * n_prefill + n_decode))
     real[: col.N_REAL] = _real_settings(config, profile, policy)
     decode = _decode_workers(config, profile)
-    run = _scalars(config, times, policy, int(request[-1, col.ARRIVAL]))
+    run = _scalars(trace, config, times, policy, found)
     lists = _lists(trace, config, found, later, run)
     n_entries = _most_entries(found, n_prefill)
     state = State(
@@ -147,7 +150,37 @@ def _requests(trace: Trace, page: int) -> Ints:
     return request
 
 
-def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: int) -> Ints:
+def _time_to_live(trace: Trace, config: ClusterConfig, found: Chains) -> float:
+    """Return after how much idle time all pages are dropped [s], infinity for never, or not all after the same."""
+    kept = config.retention
+    if kept.policy == "hazard_ttl":
+        known = gaps(trace.arrival, found, math.ceil(kept.fit_ratio * len(trace)))
+        return best_ttl(known, kept.saved_seconds, kept.cost_per_second)
+    return kept.seconds if kept.policy == "idle_ttl" else math.inf
+
+
+def _retention_code(name: str, ttl: float) -> int:
+    return int(math.isfinite(ttl)) if name in retention.POLICIES else col.FROM_FILE
+
+
+def _growth(trace: Trace, config: ClusterConfig) -> int:
+    """Return by how much the next prompt of a session is longer than what the worker saw of it before [token].
+
+    A worker that decodes saw the answer, too.
+    """
+    if config.eviction.policy != "tlru" or config.eviction.growth_tokens is not None:
+        return config.eviction.growth_tokens or 0
+    order = np.argsort(trace.session, kind="stable")
+    session, prompt = trace.session[order], trace.input_tokens[order]
+    seen = prompt + trace.output_tokens[order] if config.is_colocated else prompt
+    follows = (session[1:] == session[:-1]) & (session[1:] >= 0)
+    n = int(follows.sum())
+    return max(0, int((prompt[1:] - seen[:-1])[follows].sum()) // n) if n else 0
+
+
+def _scalars(trace: Trace, config: ClusterConfig, times: Coefficients, policy: Policy, found: Chains) -> Ints:
+    ttl = _time_to_live(trace, config, found)
+    last = round(float(trace.arrival[-1]) * PICO)
     scalars = np.zeros(col.N_RUN, dtype=np.int64)
     values = {
         col.PAGE: config.page_size,
@@ -155,8 +188,9 @@ def _scalars(config: ClusterConfig, times: Coefficients, policy: Policy, last: i
         col.GATEWAY: _code(gateway.POLICIES, config.gateway.policy),
         col.BALANCE_REQUESTS: config.gateway.balance_requests,
         col.EVICTION: _code(eviction.POLICIES, config.eviction.policy),
-        col.RETENTION: retention.POLICIES.index(config.retention.policy),
-        col.TTL: _picoseconds(config.retention.seconds),
+        col.BEYOND: _growth(trace, config) - config.eviction.xi_tokens,
+        col.RETENTION: _retention_code(config.retention.policy, ttl),
+        col.TTL: max(1, _picoseconds(ttl)) if math.isfinite(ttl) else 0,
         col.CHECK: _picoseconds(config.retention.check_seconds),
         col.THRESHOLD: write.POLICIES[config.write.policy].uses_needed(config.write.threshold),
         col.SHARING: SHARINGS.index(config.handoff_sharing),
@@ -216,7 +250,8 @@ def _prefill_workers(config: ClusterConfig) -> Ints:
         table[w, [col.HOST_POOL, col.HOST_FREE]] = host
         table[w, col.CHUNK], table[w, col.SLOTS] = group.chunk_tokens, group.max_running
     table[:, [col.PARTIAL, col.SENDING]] = -1
-    table[:, col.WAITING : col.N_PREFILL] = -1
+    table[:, col.WAITING : col.NEXT_DROP] = -1
+    table[:, [col.NEXT_DROP, col.HOST_NEXT_DROP]] = col.NEVER
     return table
 
 

@@ -22,7 +22,7 @@ from kvsweep.cluster.notes import notes_of
 from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.paper import audit as paper_audit
 from kvsweep.cluster.paper import loop as paper
-from kvsweep.cluster.plugins import FUNCTIONS, EvictionContext, GatewayContext, Plugin, Plugins, select_plugin
+from kvsweep.cluster.plugins import FUNCTIONS, GatewayContext, IdleContext, Plugin, Plugins, select_plugin
 from kvsweep.cluster.profile import Profile, parse_profile, read_profile
 from kvsweep.cluster.setup import LONGEST, initial_state
 from kvsweep.cluster.state import State
@@ -80,7 +80,7 @@ def run(
     trace, config, profile
         Objects, mappings as their files hold, or the files.
     policy_files
-        Files with policies: restore-or-recompute ones for ``retrieval``, gateways and evictions (`plugins`).
+        Files with policies: restore-or-recompute ones for ``retrieval``, gateways, evictions, retentions (`plugins`).
     check
         Assert the rules of conservation after every instant; slow.
 
@@ -110,6 +110,7 @@ def finish(
     plugins = Plugins(
         select_plugin("gateway", config.gateway.policy, policy_files),
         select_plugin("eviction", config.eviction.policy, policy_files),
+        select_plugin("retention", config.retention.policy, policy_files),
     )
     state = initial_state(trace, config, profile, policy)
     _core(_is_engine(state))(state, 0, _compiled(policy, plugins))  # compiles, which is no part of the run's time
@@ -128,8 +129,8 @@ def compiled_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> S
 
 def plain_run(state: State, policy: Policy, plugins: Plugins = BUILT_IN) -> State:
     """Run `state` to its end with the very source of the core, uncompiled."""
-    cost, key = (nan_where_failing(plugin.ask) if plugin else _nothing for plugin in plugins)
-    ask = Asked(nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0]), cost, key)
+    cost, key, ttl = (nan_where_failing(plugin.ask) if plugin else _nothing for plugin in plugins)
+    ask = Asked(nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0]), cost, key, ttl)
     return _run(state, (policy, plugins), _source(_is_engine(state)), ask, INSTANTS)
 
 
@@ -165,7 +166,12 @@ def _audit(is_engine: bool) -> Callable[..., int]:
 
 @cache
 def _compiled(policy: Policy, plugins: Plugins) -> Asked:
-    return Asked(decision(policy), _score(plugins.gateway, GatewayContext), _score(plugins.eviction, EvictionContext))
+    return Asked(
+        decision(policy),
+        _score(plugins.gateway, GatewayContext),
+        _score(plugins.eviction, IdleContext),
+        _score(plugins.retention, IdleContext),
+    )
 
 
 @cache
@@ -214,7 +220,8 @@ def _stuck(state: State) -> Exception:
 
 def _nonsense(state: State, policy: Policy, plugins: Plugins) -> PolicyError:
     """Return the error for a policy that failed, or answered what is no answer."""
-    plugin = {col.FAULT_GATEWAY: plugins.gateway, col.FAULT_EVICTION: plugins.eviction}.get(int(state.run[col.FAULT]))
+    faults = dict(zip((col.FAULT_GATEWAY, col.FAULT_EVICTION, col.FAULT_RETENTION), plugins, strict=True))
+    plugin = faults.get(int(state.run[col.FAULT]))
     if plugin is not None:
         where = f"at {state.run[col.NOW] * 1e-12:.6f} s"
         return PolicyError(f"{plugin}: {where}: {FUNCTIONS[plugin.kind]} failed or returned NaN; allowed: a number")

@@ -53,6 +53,11 @@ def summarize(ds: xr.Dataset, slo: Mapping[str, float] | None = None) -> dict[st
         found["goodput"] = int(met.sum()) / seconds if seconds else None
     names = [str(name) for name in ds["worker"].values]
     found["utilization"] = dict(zip(names, ds["utilization"].values.tolist(), strict=True))
+    if "kvsweep_retention_seconds" in ds.attrs:
+        ttl = float(ds.attrs["kvsweep_retention_seconds"])
+        found["retention_seconds"] = ttl if np.isfinite(ttl) else None
+    if "kvsweep_foresight" in ds.attrs:
+        found["foresight"] = yaml.safe_load(ds.attrs["kvsweep_foresight"])
     found["simulated_seconds"] = seconds
     found["cpu_seconds"] = None if cpu is None else float(cpu)
     found["extrapolated_ratio"] = float(ds.attrs["kvsweep_extrapolated_ratio"])

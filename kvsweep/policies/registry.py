@@ -25,7 +25,7 @@ from kvsweep.policies.context import SIDES, Context
 ENTRY_POINT_GROUP = "kvsweep.policies"
 
 RETRIEVAL = "retrieval"
-KINDS = (RETRIEVAL, "gateway", "eviction")
+KINDS = (RETRIEVAL, "gateway", "eviction", "retention")
 """What a module's ``kind`` may say; the first, for which it may be left out, is what this registry holds."""
 
 RESERVED_NAMES = frozenset({*Context._fields, "placement", "speedups"})

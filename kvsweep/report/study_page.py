@@ -71,6 +71,7 @@ def _provenance(ds: xr.Dataset) -> str:
         ("History", str(ds.attrs.get("history", ""))),
         ("Rules", str(ds.attrs.get("references", ""))),
         ("Notes", str(ds.attrs.get("comment", ""))),
+        *([("Known beforehand", str(ds.attrs["kvsweep_foresight"]))] if "kvsweep_foresight" in ds.attrs else []),
     ]
     parts = [
         f"<div><h3>Axes</h3>{rows_table(axes)}</div>",

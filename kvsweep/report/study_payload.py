@@ -58,6 +58,7 @@ _FIGURES: tuple[tuple[str, str, str | None, str], ...] = (
     ("decode_busy", "decode_utilization", None, "Utilisation of decode workers"),
     ("output_rate", "tokens_per_second", None, "Tokens delivered [1/s]"),
     ("hours", "worker_hours", None, "Worker hours [h]"),
+    ("regret", "regret", None, "Prompt tokens computed beyond the oracle's, relative to it"),
 )  # fmt: skip
 """Views: name of the plane, figure, point along its own dim, label."""
 
@@ -82,10 +83,10 @@ def pack_study(ds: xr.Dataset, cells_budget: int = DEFAULT_BUDGET) -> Payload:
     dims += [_held(name) for name in ("study", "cell")[len(axes) :]]
     names = [str(dim["name"]) for dim in dims]
     shape = tuple(len(dim["values"]) for dim in dims)
-    views, planes = {}, Planes()
+    views, planes, known = {}, Planes(), studies.figures_of(ds)
     mean: list[NDArray[np.float64]] = []
     for plane, name, of, title in (*_FIGURES, *_slo_figures(ds)):
-        if name not in ds:
+        if name not in known:
             continue
         array = studies.over_seeds(studies.figure(ds, name, of))[0]
         views[plane] = {"label": title, "unit": "", "fromLow": True}

@@ -175,7 +175,9 @@ NAMES: Mapping[str, Name] = {
     "worker_hours": Name("h", "time all workers together were there"),
     "simulated_seconds": Name("s", "time from the first arrival to the last token"),
     "extrapolated_ratio": Name("1", "share of the operations outside what the profile measured"),
+    "oracle_uncached_tokens": Name("1", "prompt tokens the oracle computes: eviction belady, nothing else changed"),
     "regret": Name("1", "prompt tokens computed beyond those of the oracle, relative to it"),
+    "chosen_ttl": Name("s", "idle time to live that hazard_ttl chose"),
     "best": Name("1", "index of the best along an axis, -1 for none"),
     "cell_state": Name("1", "whether the simulation is pending, done or failed"),
     # Studies of the paper

@@ -26,6 +26,9 @@ MAIN: tuple[tuple[str, str, str | None], ...] = (
 )  # fmt: skip
 """Columns of the table: header, variable, point."""
 
+REGRET = (("regret", "regret", None),)
+"""The column of studies that have the oracle."""
+
 # Two-sided 95 % points of Student's t by degrees of freedom; beyond 30 the normal's will do.
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
@@ -56,26 +59,24 @@ def figures_of(ds: xr.Dataset) -> list[str]:
 
 
 def has_oracle(ds: xr.Dataset) -> bool:
-    """Return whether the oracle is among the eviction policies of a study."""
-    return "eviction" in ds.dims and ORACLE in ds["eviction"].values
+    """Return whether a study holds what the oracle computes."""
+    return "oracle_uncached_tokens" in ds
 
 
 def regret(ds: xr.Dataset) -> xr.DataArray:
-    """Return prompt tokens computed beyond those of the oracle that keeps everything else alike, relative to it [1].
+    """Return prompt tokens computed beyond those of the oracle, relative to it [1]; NaN where it is not known.
 
-    Against a time to live, too: where ``ttl`` or ``retention`` is an axis the oracle is the one that lets nothing
-    expire. Raises InputError for a study without the oracle.
+    The oracle evicts by next use, lets nothing expire, and has everything else alike. It is no strict bound, so that
+    regret may be below 0. Raises InputError for a study without the oracle.
     """
     require_study(ds)
     if not has_oracle(ds):
-        raise InputError(f"regret: no {ORACLE} on the axis eviction; allowed: a study that has it beside the others")
-    computed = ds["uncached_tokens"]
-    best = computed.sel(eviction=ORACLE, drop=True)
-    if "ttl" in best.dims and math.isinf(float(ds["ttl"].max())):
-        best = best.sel(ttl=math.inf, drop=True)
-    if "retention" in best.dims and "none" in ds["retention"].values:
-        best = best.sel(retention="none", drop=True)
-    ratio = (computed / best.where(best > 0) - 1.0).transpose(*computed.dims)
+        raise InputError(
+            f"regret: the study has no oracle; allowed: one with `regret: true`, or with eviction {ORACLE} and no "
+            "retention among its simulations"
+        )
+    best = ds["oracle_uncached_tokens"]
+    ratio = ds["uncached_tokens"] / best.where(best > 0) - 1.0
     return ratio.rename("regret").assign_attrs(attributes("regret"))
 
 
@@ -144,7 +145,7 @@ def table(ds: xr.Dataset) -> list[dict[str, Any]]:
     require_study(ds)
     axes = [name for name in axes_of(ds) if name != "seed"]
     columns: dict[str, xr.DataArray] = {}
-    for header, name, point in MAIN:
+    for header, name, point in (*MAIN, *(REGRET if has_oracle(ds) else ())):
         array = figure(ds, name, point)
         columns[header], half = over_seeds(array)
         if "seed" in array.dims:

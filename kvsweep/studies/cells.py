@@ -15,12 +15,13 @@ from typing import Any
 
 import kvsweep.cluster
 from kvsweep.catalog.load import load
-from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster.config import ClusterConfig, Eviction, Retention, config_mapping, parse_config
 from kvsweep.cluster.plugins import select_plugin
 from kvsweep.cluster.profile import Profile, profile_mapping
 from kvsweep.errors import InputError
 from kvsweep.grid.fingerprint import fingerprint
 from kvsweep.policies.registry import load_policies
+from kvsweep.results.studies import ORACLE
 from kvsweep.studies.axes import Value, set_field, set_retention
 from kvsweep.studies.study import Study
 
@@ -141,7 +142,7 @@ def code_digest() -> str:
 def cell_key(cell: Cell, trace_digest: str, study: Study) -> str:
     """Return the key of a cell's result: a digest of all it depends on, wherever the cell stands in a study."""
     assert cell.config is not None and cell.profile is not None
-    config = config_mapping(cell.config)
+    config = config_mapping(_in_effect(cell.config))
     config.pop("name", None)
     about = [code_digest(), trace_digest, config, profile_mapping(cell.profile), dict(study.slos)]
     about.append([policy_digest(kind, name, study.policy_files) for kind, name in policies_of(cell.config)])
@@ -149,11 +150,38 @@ def cell_key(cell: Cell, trace_digest: str, study: Study) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def oracle_of(cell: Cell) -> Cell:
+    """Return the cell that evicts by next use and lets nothing expire, all else alike: what regret is against."""
+    assert cell.config is not None
+    eviction, retention = Eviction(policy=ORACLE), Retention()
+    return dataclasses.replace(
+        cell, config=dataclasses.replace(cell.config, eviction=eviction, retention=retention), kept=False
+    )
+
+
+_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "idle_ttl": ("seconds", "check_seconds"),
+    "hazard_ttl": ("saved_seconds", "cost_per_second", "fit_ratio", "check_seconds"),
+}
+"""Fields of the retention that a built-in policy has; one of a file has its checks."""
+
+
+def _in_effect(config: ClusterConfig) -> ClusterConfig:
+    """Return `config` without what has no effect under its eviction and retention: the same simulation is run once."""
+    eviction, kept = config.eviction, config.retention
+    if eviction.policy != "tlru":
+        eviction = Eviction(policy=eviction.policy)
+    known = {name: getattr(kept, name) for name in _PARAMETERS.get(kept.policy, ("check_seconds",))}
+    return dataclasses.replace(config, eviction=eviction, retention=Retention(policy=kept.policy, **known))
+
+
 def policies_of(config: ClusterConfig) -> tuple[tuple[str, str], ...]:
     """Return kind and name of the policies of a cluster file that may be from files."""
     return (
         ("gateway", config.gateway.policy),
         ("eviction", config.eviction.policy),
+        ("retention", config.retention.policy),
         ("retrieval", config.retrieval.policy),
     )
 

@@ -11,12 +11,12 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import kvsweep
-from kvsweep.cluster.outcome import REFERENCES
+from kvsweep.cluster.outcome import REFERENCES, foresight
 from kvsweep.results.attrs import to_attrs
 from kvsweep.results.dataset import common_attrs, text_array, timestamp
 from kvsweep.results.names import NAMES, attributes
 from kvsweep.studies.axes import Axis
-from kvsweep.studies.metrics import NO_CAUSE, SHAPES, STATISTICS
+from kvsweep.studies.metrics import NO_CAUSE, ONLY_SOME, SHAPES, STATISTICS
 from kvsweep.studies.study import study_mapping
 
 if TYPE_CHECKING:
@@ -24,11 +24,16 @@ if TYPE_CHECKING:
 
 STATES = ("pending", "done", "failed")
 """States of a cell, in the order of their codes."""
-SUMS = ("hit_tokens", "uncached_tokens", "prompt_tokens", "output_tokens")
+SUMS = ("hit_tokens", "uncached_tokens", "oracle_uncached_tokens", "prompt_tokens", "output_tokens")
 OVER_WORKERS = ("occupancy", "evictions", "expirations", "bytes_in", "bytes_out")
 COMMENT = (
     "Every point is a full simulation. Latencies are of the requests served. Figures by tier are sums over the workers "
     "that prefill, decode_occupancy and handoff_bytes over decode workers."
+)
+ORACLE_COMMENT = (
+    " Regret is against eviction belady with nothing that expires and all else alike. It evicts what is next used "
+    "last, but whole nodes, leaves first, tier by tier, and requests are then served at other times and places: no "
+    "strict bound, so that regret may be below 0."
 )
 MAX_TOLD = 20
 
@@ -46,6 +51,13 @@ def study_dataset(outcome: Outcome) -> xr.Dataset:
         shape = [len(labels[dim]) for dim in own]
         values = _values(records, name, shape).reshape(*study.shape, *shape)
         variables[name] = xr.Variable((*dims, *own), values, _attributes(name))
+    for name in ONLY_SOME:
+        if np.isnan(variables[name].values).all():
+            del variables[name]
+    oracle = _values([outcome.records.get(key) for key in outcome.oracles], "uncached_tokens", ())
+    if not np.isnan(oracle).all():
+        values = oracle.reshape(study.shape)
+        variables["oracle_uncached_tokens"] = xr.Variable(dims, values, _attributes("oracle_uncached_tokens"))
     _flag_bottleneck(variables["bottleneck"], labels["cause"])
     codes = [0 if record is None else 1 if "figures" in record else 2 for record in records]
     states = {"flag_values": np.arange(len(STATES), dtype=np.int8), "flag_meanings": " ".join(STATES)}
@@ -57,7 +69,10 @@ def study_dataset(outcome: Outcome) -> xr.Dataset:
     }
     ds = xr.Dataset(variables, coords)
     ds = ds.squeeze([axis.name for axis in study.axes if len(axis.values) == 1])
-    return ds.assign_attrs(to_attrs(common_attrs() | _about(outcome, records)))
+    about = _about(outcome, records)
+    if "oracle_uncached_tokens" in ds:
+        about["comment"] += ORACLE_COMMENT
+    return ds.assign_attrs(to_attrs(common_attrs() | about))
 
 
 def _labels(records: Sequence[Mapping[str, Any] | None], slos: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -123,6 +138,7 @@ def _about(outcome: Outcome, records: Sequence[Mapping[str, Any] | None]) -> dic
     kept = {key[:16]: {name: str(value) for name, value in cell.point.items()}
             for key, cell in zip(outcome.keys, outcome.cells, strict=True) if cell.kept}  # fmt: skip
     seconds = sum(float(record["seconds"]) for record in records if record and "seconds" in record)
+    known = {each: None for cell in outcome.cells if cell.config for each in foresight(cell.config)}
     profiles = sorted({profile.kind for profile in study.profiles.values()})
     return {
         "title": study.title,
@@ -132,6 +148,7 @@ def _about(outcome: Outcome, records: Sequence[Mapping[str, Any] | None]) -> dic
         "comment": COMMENT,
         "kvsweep_result": "cluster_study",
         "kvsweep_profile_kind": "assumed" if "assumed" in profiles else profiles[0],
+        "kvsweep_foresight": list(known) or None,
         "kvsweep_config": study_mapping(study),
         "kvsweep_pending": sum(record is None for record in records),
         "kvsweep_failed": len(failures),

@@ -22,6 +22,7 @@ class Estimate:
     """Size and expected cost of a study."""
 
     simulations: int
+    references: int
     refused: int
     axes: dict[str, int]
     requests: int
@@ -33,6 +34,8 @@ class Estimate:
     def lines(self) -> Iterator[str]:
         """Yield the estimate in words."""
         yield f"{self.simulations} simulations: " + " x ".join(f"{name} {n}" for name, n in self.axes.items())
+        if self.references:
+            yield f"{self.references} more of the oracle, which regret is against"
         if self.refused:
             yield f"{self.refused} of them cannot be: their combination of values is refused"
         yield f"{self.requests} requests in all; the first simulation takes {self.seconds_each:.3g} s"
@@ -43,7 +46,7 @@ def estimate(study: Study, threads: int) -> Estimate:
     """Return what `study` will take, judged by its first cell that can be run."""
     workloads = Workloads(study)
     outcome = begin(study, workloads)
-    runnable = [cell for cell in outcome.cells if not cell.refusal]
+    runnable = [cell for cell in (*outcome.cells, *outcome.references.values()) if not cell.refusal]
     lengths = {cell.workload: len(workloads.trace(cell.workload)) for cell in runnable}
     requests = sum(lengths[cell.workload] for cell in runnable)
     cell = runnable[0]
@@ -60,7 +63,8 @@ def estimate(study: Study, threads: int) -> Estimate:
     state_bytes = sum(array.nbytes for array in run.state if hasattr(array, "nbytes"))
     return Estimate(
         simulations=len(outcome.cells),
-        refused=len(outcome.cells) - len(runnable),
+        references=len(outcome.references),
+        refused=outcome.n_simulations - len(runnable),
         axes={axis.name: len(axis.values) for axis in study.axes},
         requests=requests,
         seconds_each=each,

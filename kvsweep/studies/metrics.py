@@ -45,8 +45,11 @@ SHAPES: Mapping[str, tuple[str, ...]] = {
     "worker_hours": (),
     "simulated_seconds": (),
     "extrapolated_ratio": (),
+    "chosen_ttl": (),
 }
 """Figures of a cell and the dims each has besides the axes of the study."""
+ONLY_SOME = frozenset({"chosen_ttl"})
+"""Figures that only some policies have; a study in which no cell has it leaves it out."""
 
 Figures = dict[str, Any]
 """A float, or a list of them along the dim of `SHAPES`."""
@@ -84,6 +87,7 @@ def measure(ds: xr.Dataset, slos: Mapping[str, Mapping[str, float]]) -> Figures:
     found["bottleneck"] = float(causes.index(cause))
     found["simulated_seconds"] = seconds
     found["extrapolated_ratio"] = float(ds.attrs["kvsweep_extrapolated_ratio"])
+    found["chosen_ttl"] = float(ds.attrs.get("kvsweep_retention_seconds", "nan"))
     return found
 
 

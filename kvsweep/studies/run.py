@@ -19,7 +19,7 @@ from kvsweep.cluster.segments import remembering
 from kvsweep.cluster.simulation import finish, is_compiled
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results.files import check_writable, write_netcdf
-from kvsweep.studies.cells import Cell, cell_key, cells, policies_of
+from kvsweep.studies.cells import Cell, cell_key, cells, oracle_of, policies_of
 from kvsweep.studies.dataset import study_dataset
 from kvsweep.studies.journal import Journal, journal_path
 from kvsweep.studies.metrics import labels_of, measure
@@ -47,17 +47,28 @@ class Show:
 
 @dataclass(slots=True)
 class Outcome:
-    """What there is of a study: its cells, the key of each, and a record for each key that was run."""
+    """What there is of a study: its cells, the key of each, and a record for each key that was run.
+
+    `oracles` are the keys of what the regret of each cell is against, `references` those of them that are no cells and
+    are run beside them.
+    """
 
     study: Study
     cells: list[Cell]
     keys: list[str]
+    oracles: list[str]
+    references: dict[str, Cell]
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def record(self, index: int) -> dict[str, Any] | None:
         """Return the record of a cell: figures, or why there are none; None where it has not been run."""
         cell = self.cells[index]
         return {"failed": cell.refusal} if cell.refusal else self.records.get(self.keys[index])
+
+    @property
+    def n_simulations(self) -> int:
+        """Return the number of cells and references."""
+        return len(self.cells) + len(self.references)
 
     @property
     def failures(self) -> dict[int, str]:
@@ -85,7 +96,7 @@ def sweep(
     threads
         Simulations at a time, all cores by default.
     policy_files
-        Files with restore-or-recompute policies.
+        Files with policies of your own.
     force
         Overwrite `output`.
 
@@ -120,10 +131,9 @@ def run_study(
         if journal is not None:
             outcome.records = journal.records
         pending = _pending(outcome, output)
-        if len(pending) < len(outcome.cells):
-            known = len(outcome.cells) - len(pending) - sum(bool(cell.refusal) for cell in outcome.cells)
-            if known:
-                show.note(f"resuming: {known} of {len(outcome.cells)} simulations are done")
+        known = sum(key in outcome.records for key in (*outcome.keys, *outcome.references))
+        if known:
+            show.note(f"resuming: {known} of {outcome.n_simulations} simulations are done")
         _run(_Job(outcome, workloads, journal, output, show), pending, n_threads)
         if not any(record and "failed" not in record for record in map(outcome.record, range(len(outcome.cells)))):
             raise ResultError(f"no simulation of the study could be run: {next(iter(outcome.failures.values()))}")
@@ -150,13 +160,19 @@ def checked_threads(threads: int | None) -> int:
 def begin(study: Study, workloads: Workloads) -> Outcome:
     """Return the outcome of a study of which nothing was run; reads every trace, and refuses what cannot be read."""
     found = cells(study)
-    keys = []
-    for cell in found:
-        try:
-            keys.append("" if cell.refusal else cell_key(cell, workloads.digest(cell.workload), study))
-        except (InputError, OSError) as error:
-            raise InputError(f"{study.where}: trace: {getattr(error, 'strerror', None) or error}") from error
-    return Outcome(study, found, keys)
+    oracles = [cell if cell.refusal else oracle_of(cell) for cell in found]
+    keys, oracle_keys = (
+        ["" if cell.refusal else _key(cell, workloads, study) for cell in each] for each in (found, oracles)
+    )
+    beside = {key: cell for key, cell in zip(oracle_keys, oracles, strict=True) if key and key not in set(keys)}
+    return Outcome(study, found, keys, oracle_keys, beside if study.regret else {})
+
+
+def _key(cell: Cell, workloads: Workloads, study: Study) -> str:
+    try:
+        return cell_key(cell, workloads.digest(cell.workload), study)
+    except (InputError, OSError) as error:
+        raise InputError(f"{study.where}: trace: {getattr(error, 'strerror', None) or error}") from error
 
 
 def kept_file(output: Path, key: str) -> Path:
@@ -164,24 +180,23 @@ def kept_file(output: Path, key: str) -> Path:
     return output.with_suffix(".cells") / f"{key[:16]}.nc"
 
 
-def _pending(outcome: Outcome, output: Path | None) -> list[int]:
-    """Return the cells to run, those of one trace together; cells that are the same simulation run once."""
-    known, pending = set(outcome.records), {}
-    for index, cell in enumerate(outcome.cells):
+def _pending(outcome: Outcome, output: Path | None) -> dict[str, Cell]:
+    """Return the cells to run by key, those of one trace together; those that are the same simulation run once."""
+    known, pending = set(outcome.records), dict[str, Cell]()
+    for key, cell in (*zip(outcome.keys, outcome.cells, strict=True), *outcome.references.items()):
         if cell.refusal:
             continue
-        key = outcome.keys[index]
         lacking = cell.kept and output is not None and not kept_file(output, key).exists()
         if lacking or (key not in known and key not in pending):
-            pending[key] = index
+            pending[key] = cell
 
-    def order(index: int) -> tuple[Any, ...]:
-        cell = outcome.cells[index]
+    def order(item: tuple[str, Cell]) -> tuple[Any, ...]:
+        cell = item[1]
         assert cell.config is not None
         workload = cell.workload
-        return (workload.trace, workload.seed, workload.rate or 0.0, workload.scale, cell.config.page_size, index)
+        return (workload.trace, workload.seed, workload.rate or 0.0, workload.scale, cell.config.page_size)
 
-    return sorted(pending.values(), key=order)
+    return dict(sorted(pending.items(), key=order))
 
 
 @dataclass(slots=True)
@@ -197,13 +212,12 @@ class _Job:
     written: float = field(default_factory=time.monotonic)
     stopped: bool = False
 
-    def one(self, index: int) -> None:
+    def one(self, key: str, cell: Cell) -> None:
         """Run a cell and keep what became of it."""
         if self.stopped:
             return
-        record = self.record(index)
+        record = self.record(key, cell)
         with self.lock:
-            key = self.outcome.keys[index]
             if self.journal is not None:
                 self.journal.add(key, record)
             else:
@@ -212,9 +226,9 @@ class _Job:
                 write_netcdf(study_dataset(self.outcome), self.output)
                 self.written = time.monotonic()
 
-    def record(self, index: int) -> dict[str, Any]:
+    def record(self, key: str, cell: Cell) -> dict[str, Any]:
         """Return the record of a cell; what goes wrong with it is one."""
-        cell, study = self.outcome.cells[index], self.outcome.study
+        study = self.outcome.study
         assert cell.config is not None and cell.profile is not None
         began = time.thread_time()
         try:
@@ -222,7 +236,7 @@ class _Job:
             run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files)
             ds = dataset(run)
             if cell.kept and self.output is not None:
-                file = kept_file(self.output, self.outcome.keys[index])
+                file = kept_file(self.output, key)
                 file.parent.mkdir(exist_ok=True)
                 write_netcdf(ds, file)
             figures = measure(ds, study.slos)
@@ -233,15 +247,15 @@ class _Job:
         return {"figures": figures, "labels": labels_of(ds), "seconds": round(time.thread_time() - began, 6)}
 
 
-def _run(job: _Job, pending: Sequence[int], n_threads: int) -> None:
+def _run(job: _Job, pending: Mapping[str, Cell], n_threads: int) -> None:
     """Run the cells `pending`; on Ctrl-C or a failure to write, those under way end and are kept."""
     if not pending:
         return
     _compile(job, pending)
-    total = len(job.outcome.cells)
+    total = job.outcome.n_simulations
     done = total - len(pending)
     with ThreadPoolExecutor(min(n_threads, len(pending))) as pool:
-        futures = [pool.submit(job.one, index) for index in pending]
+        futures = [pool.submit(job.one, key, cell) for key, cell in pending.items()]
         try:
             for future in futures:
                 future.result()
@@ -255,11 +269,10 @@ def _run(job: _Job, pending: Sequence[int], n_threads: int) -> None:
             raise
 
 
-def _compile(job: _Job, pending: Sequence[int]) -> None:
+def _compile(job: _Job, pending: Mapping[str, Cell]) -> None:
     """Compile what the cells need, once and one after the other, by runs of a single request."""
     kinds: dict[tuple[str, ...], Cell] = {}
-    for index in pending:
-        cell = job.outcome.cells[index]
+    for cell in pending.values():
         assert cell.config is not None
         kinds.setdefault((cell.config.fidelity, *(name for _, name in policies_of(cell.config))), cell)
     if not all(is_compiled(fidelity) for fidelity, *_ in kinds):

@@ -21,7 +21,7 @@ from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.studies.axes import INPUTS, Axis, read_axis, sorted_axes
 from kvsweep.studies.traces import TraceSpec, read_spec, spec_mapping
 
-ENTRIES = ("title", "cluster", "profile", "trace", "axes", "slo", "keep")
+ENTRIES = ("title", "cluster", "profile", "trace", "axes", "slo", "regret", "keep")
 """What a study file may hold."""
 LARGEST = 200_000
 """Most simulations of a study."""
@@ -42,6 +42,8 @@ class Study:
     slos: Mapping[str, Mapping[str, float]]
     keep: tuple[Mapping[str, Any], ...]
     policy_files: tuple[Path, ...] = ()
+    regret: bool = False
+    """Whether the oracle is run for every cell that lacks it, so that all have a regret."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -103,10 +105,17 @@ def parse_study(
         slos=_slos(values.get("slo"), f"{where}: slo"),
         keep=(),
         policy_files=tuple(policy_files),
+        regret=_flag(values.get("regret", False), f"{where}: regret"),
     )
     if study.n_cells > LARGEST:
         raise InputError(f"{where}: axes: {study.n_cells} simulations; allowed: at most {LARGEST}")
     return replace(study, keep=_keep(values.get("keep"), study))
+
+
+def _flag(given: Any, where: str) -> bool:
+    if not isinstance(given, bool):
+        raise InputError(f"{where}: {shown(given)}; allowed: true or false")
+    return given
 
 
 def _listed(values: Mapping[str, Any], axes: Mapping[str, Any], name: str, where: str) -> list[Any]:
@@ -246,6 +255,8 @@ def study_mapping(study: Study) -> dict[str, Any]:
     }  # fmt: skip
     if study.slos:
         values["slo"] = [{f"{name}_seconds": limit for name, limit in slo.items()} for slo in study.slos.values()]
+    if study.regret:
+        values["regret"] = True
     if study.keep:
         values["keep"] = [dict(choice) for choice in study.keep]
     return values

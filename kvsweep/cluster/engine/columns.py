@@ -59,12 +59,13 @@ N_RATIO = 4
 """Real numbers of a colocated worker, from RATIOS on: the ratio, its start, its least, what a step takes off."""
 
 # Nodes of the trees: LENGTH pages of the chain of request CHAIN_OF from page BEGIN on, which is page OFFSET of the
-# segment at place PLACE.
+# segment at place PLACE. NODE_LONGEST [token]: the most that is known of a
+# conversation with it. NODE_TTL: how long it may be idle by a retention policy of a file; -1 before that was asked.
 (
     TREE, CHAIN_OF, BEGIN, LENGTH, PLACE, OFFSET, NODE_SEGMENT, PARENT, CHILD, CHILD_AFTER, CHILD_BEFORE, DEVICE, HOST,
     DEVICE_CHILDREN, LOCKS, HOST_LOCKS, HITS, WALK, WALKED, MADE, MADE_AT, LIST, BEFORE, AFTER, BUCKET_AFTER,
-    QUEUE_AFTER, QUEUE_PAGES, PRIORITY, N_NODE,
-) = range(29)  # fmt: skip
+    QUEUE_AFTER, QUEUE_PAGES, PRIORITY, NODE_LONGEST, NODE_TTL, N_NODE,
+) = range(31)  # fmt: skip
 ON_DEVICE_LIST, ON_HOST_LIST = range(2)
 
 # Trees: those of the prefill workers, their routed sets, L3.

@@ -17,7 +17,7 @@ def insert(s: State, w: int, r: int, pages: int, counting: int, ask: Asked) -> N
     request = s.request[r]
     if pages > 0:
         deepest = walk(s, w, r, pages)
-        mark(s, w, deepest)
+        mark(s, w, r, deepest, pages)
         _pass(s, w, r, deepest, counting)
         if end_of(s, deepest) < pages:
             deepest = grow(s, w, r, deepest, pages)

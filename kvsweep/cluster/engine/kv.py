@@ -8,7 +8,8 @@ from kvsweep.cluster.clock import due, host_pool, is_beyond, occupy, path_durati
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.resources import SWEEP
 from kvsweep.cluster.engine.tree import delete, end_of, enlist, mark, unlist, walk
-from kvsweep.cluster.engine.victims import device_victim, host_victim
+from kvsweep.cluster.engine.victims import answer, device_victim, host_victim
+from kvsweep.cluster.retention.from_file import picoseconds
 from kvsweep.cluster.state import State
 
 
@@ -16,7 +17,7 @@ def match(s: State, w: int, r: int, limit: int) -> None:
     """Match the first `limit` pages of request `r` at worker `w`, which fills in its FOUND columns."""
     own = s.prefill[w]
     n = deepest = walk(s, w, r, limit)
-    mark(s, w, deepest)
+    mark(s, w, r, deepest, limit)
     while n >= 0 and s.node[n, eng.DEVICE] == 0:
         n = s.node[n, eng.PARENT]
     own[eng.FOUND_NODE], own[eng.FOUND_DEEPEST] = n, deepest
@@ -108,7 +109,7 @@ def _leave_device(s: State, w: int, n: int, ask: Asked) -> int:
         put_on_host_alone(s, n)
     else:
         _drop_below(s, w, n)
-        delete(s, n)
+        _remove(s, n)
     return int(copied)
 
 
@@ -146,7 +147,15 @@ def evict_host(s: State, w: int, pages: int, ask: Asked) -> None:
 def drop_from_host(s: State, w: int, n: int) -> None:
     """Delete node `n`, which is on the host alone and has no children."""
     take_host(s, w, -s.node[n, eng.LENGTH])
+    _remove(s, n)
+
+
+def _remove(s: State, n: int) -> None:
+    """Delete node `n`; what is above it may have outlived its own time for it (a retention policy of a file)."""
+    parent = s.node[n, eng.PARENT]
     delete(s, n)
+    if parent >= 0 and s.run[col.RETENTION] == col.FROM_FILE:
+        pull_sweep(s, parent)
 
 
 def take_host(s: State, w: int, pages: int) -> None:
@@ -168,18 +177,27 @@ def give_device(s: State, w: int, pages: int) -> None:
 
 def pull_sweep(s: State, n: int) -> None:
     """Have the checks of the retention policy take place in time for node `n`."""
-    if s.run[col.RETENTION] == 0:
+    ttl = _time_to_live(s, n)
+    if s.run[col.RETENTION] == 0 or ttl == col.NEVER:
         return
     check, now = s.run[col.CHECK], s.run[col.NOW]
-    tick = max(-(-(s.node[n, eng.WALKED] + s.run[col.TTL]) // check), now // check + 1) * check
+    tick = max(-(-(s.node[n, eng.WALKED] + ttl) // check), now // check + 1) * check
     if tick < due(s, SWEEP):
         schedule(s, SWEEP, tick)
 
 
-def sweep(s: State) -> None:
+def _time_to_live(s: State, n: int) -> int:
+    """Return how long no walk may pass node `n` before it goes; -1 where that is to be asked at the next check [ps]."""
+    return int(s.node[n, eng.NODE_TTL] if s.run[col.RETENTION] == col.FROM_FILE else s.run[col.TTL])
+
+
+def sweep(s: State, ask: Asked) -> None:
     """Delete what no walk has passed for long enough at every worker, and plan the next check."""
     schedule(s, SWEEP, col.NEVER)
     if s.run[col.LEFT] == 0:
+        return
+    if s.run[col.RETENTION] == col.FROM_FILE:
+        _sweep_as_asked(s, ask)
         return
     for w in range(s.prefill.shape[0]):
         while _sweep_list(s, w, eng.ON_HOST_LIST) or _sweep_list(s, w, eng.ON_DEVICE_LIST):
@@ -190,12 +208,35 @@ def sweep(s: State) -> None:
                 pull_sweep(s, n)
 
 
+def _sweep_as_asked(s: State, ask: Asked) -> None:
+    """Ask for the nodes that have not had a check since they may go, then sweep, and plan by the nodes at the ends."""
+    for w in range(s.prefill.shape[0]):
+        for kind in range(2):
+            n = s.tree[w, eng.LIST_HEAD + 2 * kind]
+            while n >= 0:
+                if s.node[n, eng.NODE_TTL] < 0:
+                    s.node[n, eng.NODE_TTL] = picoseconds(s, answer(s, kind, n, ask.ttl))
+                n = s.node[n, eng.AFTER]
+        while _sweep_list(s, w, eng.ON_HOST_LIST) or _sweep_list(s, w, eng.ON_DEVICE_LIST):
+            pass
+        for kind in range(2):
+            n = s.tree[w, eng.LIST_HEAD + 2 * kind]
+            while n >= 0:
+                if s.node[n, eng.CHILD] < 0 and s.node[n, eng.HOST_LOCKS] == 0:
+                    pull_sweep(s, n)
+                n = s.node[n, eng.AFTER]
+
+
 def _sweep_list(s: State, w: int, kind: int) -> bool:
     """Delete the expired nodes without children of a list; return whether there were any."""
     n, found = s.tree[w, eng.LIST_HEAD + 2 * kind], False
-    while n >= 0 and s.node[n, eng.WALKED] + s.run[col.TTL] <= s.run[col.NOW]:
+    in_order = s.run[col.RETENTION] != col.FROM_FILE
+    while n >= 0:
+        is_due = s.node[n, eng.WALKED] + _time_to_live(s, n) <= s.run[col.NOW]
+        if in_order and not is_due:  # those after it were walked later
+            break
         after = s.node[n, eng.AFTER]
-        if s.node[n, eng.CHILD] < 0 and s.node[n, eng.HOST_LOCKS] == 0:
+        if is_due and s.node[n, eng.CHILD] < 0 and s.node[n, eng.HOST_LOCKS] == 0:
             found = True
             _expire(s, w, n)
         n = after

@@ -136,7 +136,7 @@ def _insert(s: State, w: int, r: int, end: int) -> None:
     """Insert what was fetched, up to page `end`, behind what the host holds of the prompt."""
     request = s.request[r]
     deepest = walk(s, w, r, end)
-    mark(s, w, deepest)
+    mark(s, w, r, deepest, end)
     have = end_of(s, deepest)
     if have < request[eng.FETCH_FROM] or have >= end or (deepest >= 0 and s.node[deepest, eng.HOST] == 0):
         return

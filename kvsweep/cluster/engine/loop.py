@@ -70,7 +70,7 @@ def _handle(s: State, resource: int, ask: Asked) -> None:
     """Change the state by the event that is due at `resource`."""
     n_prefill, n_decode = s.prefill.shape[0], s.decode.shape[0]
     if resource == SWEEP:
-        sweep(s)
+        sweep(s, ask)
         return
     resource -= 1
     if resource < n_decode:

@@ -23,7 +23,7 @@ def store(s: State) -> int:
 def touch(s: State, tree: int, r: int, pages: int) -> int:
     """Mark those of the first `pages` pages of request `r` that are in the set; return the deepest node of them."""
     deepest = walk(s, tree, r, pages)
-    mark(s, tree, deepest)
+    mark(s, tree, r, deepest, pages)
     return deepest
 
 

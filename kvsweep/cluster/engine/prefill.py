@@ -69,6 +69,9 @@ def end_phase(s: State, w: int) -> None:
         own[eng.PHASE] = eng.IDLE
         for place in range(own[col.N_STEP]):
             r = s.prefill[w, s.run[eng.STEP_LIST] + place]
+            if s.request[r, eng.GAP_NODE] >= 0:  # before any request of the step inserts its pages, which may evict
+                host_lock(s, s.request[r, eng.GAP_NODE], s.request[r, eng.GAP_DEPTH], -1)
+                s.request[r, eng.GAP_NODE] = -1
             if s.request[r, col.TO_DO] == 0 and s.request[r, col.PREFILLED] < 0:
                 s.request[r, col.PREFILLED] = s.run[col.NOW]
                 prefilled(s, r)
@@ -98,9 +101,6 @@ def reach(s: State, w: int, r: int, ask: Asked) -> None:
     request = s.request[r]
     end = request[col.NEXT_POSITION]
     request[col.POSITION] = request[col.GAP_END] if end == request[col.GAP_BEGIN] else end
-    if request[eng.GAP_NODE] >= 0:
-        host_lock(s, request[eng.GAP_NODE], request[eng.GAP_DEPTH], -1)
-        request[eng.GAP_NODE] = -1
     if request[col.TO_DO] == 0:
         request[eng.COMPLETE] = 1
     insert(s, w, r, request[col.POSITION] // s.run[col.PAGE], int(request[col.TO_DO] == 0), ask)

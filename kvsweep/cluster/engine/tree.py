@@ -180,6 +180,7 @@ def grow(s: State, tree: int, r: int, parent: int, end: int) -> int:
             s.node[first, eng.CHILD_BEFORE] = n
         s.node[parent, eng.CHILD] = n
     s.node[n, eng.WALK] = s.node[n, eng.MADE] = s.tree[tree, eng.WALKS]
+    s.node[n, eng.NODE_LONGEST] = max(s.request[r, col.PROMPT], end * s.run[col.PAGE])
     s.node[n, eng.MADE_AT] = s.run[col.NOW]
     s.node[n, eng.WALKED] = s.run[col.NOW]
     file(s, n)
@@ -229,6 +230,7 @@ def unlist(s: State, n: int) -> None:
 
 def enlist(s: State, kind: int, n: int) -> None:
     """Put node `n` in its place on list `kind` of its tree, by last walk, children before their parents."""
+    s.node[n, eng.NODE_TTL] = -1
     if s.run[col.EVICTION] == GDSF:
         _set_priority(s, kind, n)
     number, begin = s.node[n, eng.WALK], s.node[n, eng.BEGIN]
@@ -264,11 +266,13 @@ def _link_after(s: State, kind: int, before: int, n: int) -> None:
         s.node[after, eng.BEFORE] = n
 
 
-def mark(s: State, tree: int, n: int) -> None:
-    """Give node `n` and all above it the number of a new walk."""
+def mark(s: State, tree: int, r: int, n: int, pages: int) -> None:
+    """Give node `n` and all above it the number of a new walk, of `pages` of request `r`."""
     s.tree[tree, eng.WALKS] += 1
     number, now = s.tree[tree, eng.WALKS], s.run[col.NOW]
+    tokens = max(s.request[r, col.PROMPT], pages * s.run[col.PAGE])
     while n >= 0:
+        s.node[n, eng.NODE_LONGEST] = max(s.node[n, eng.NODE_LONGEST], tokens)
         s.node[n, eng.WALK], s.node[n, eng.WALKED] = number, now
         kind = s.node[n, eng.LIST]
         if kind >= 0 and s.tree[tree, eng.LIST_TAIL + 2 * kind] != n:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.asked import Asked
+from kvsweep.cluster.asked import Asked, Score
 from kvsweep.cluster.clock import prefill_duration
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.eviction import FIFO, GDSF, LFU, LRU
+from kvsweep.cluster.eviction import FIFO, GDSF, LFU, LRU, TLRU
 from kvsweep.cluster.eviction.belady import next_use
 from kvsweep.cluster.state import State
 
@@ -59,7 +59,14 @@ def _is_before(s: State, n: int, best: int) -> bool:
         return bool(s.node[n, eng.HITS] < s.node[best, eng.HITS])
     if s.run[col.EVICTION] == GDSF:
         return bool(s.node[n, eng.PRIORITY] < s.node[best, eng.PRIORITY])
+    if s.run[col.EVICTION] == TLRU:
+        return _is_surplus(s, n) and not _is_surplus(s, best)
     return _next_use(s, n) > _next_use(s, best)
+
+
+def _is_surplus(s: State, n: int) -> bool:
+    """Return whether node `n` begins beyond what its conversations need (``tlru``)."""
+    return bool(s.node[n, eng.BEGIN] * s.run[col.PAGE] >= s.node[n, eng.NODE_LONGEST] + s.run[col.BEYOND])
 
 
 def _next_use(s: State, n: int) -> int:
@@ -80,7 +87,7 @@ def _by_file(s: State, tier: int, n: int, ask: Asked) -> int:
     best, least = -1, 0.0
     while n >= 0:
         if _may_leave(s, tier, n):
-            key = _key(s, tier, n, ask)
+            key = answer(s, tier, n, ask.key)
             if key != key:
                 s.run[col.FAULT] = col.FAULT_EVICTION
             if best < 0 or key < least:
@@ -89,10 +96,11 @@ def _by_file(s: State, tier: int, n: int, ask: Asked) -> int:
     return int(best)
 
 
-def _key(s: State, tier: int, n: int, ask: Asked) -> float:
+def answer(s: State, tier: int, n: int, score: Score) -> float:
+    """Return what `score` says of node `n`, which may go from `tier`, from the fields of `plugins.IdleContext`."""
     own, page = s.node[n], s.run[col.PAGE]
     begin, end = own[eng.BEGIN] * page, (own[eng.BEGIN] + own[eng.LENGTH]) * page
-    return ask.key(
+    return score(
         float(tier), float(own[eng.LENGTH]), float(own[eng.LENGTH]), float(own[eng.BEGIN]), float(own[eng.HITS]),
         own[eng.WALKED] * 1e-12, own[eng.MADE_AT] * 1e-12,
         prefill_duration(s, end - begin, end * end - begin * begin) * 1e-12, float(page), s.run[col.NOW] * 1e-12,

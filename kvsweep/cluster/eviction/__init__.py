@@ -16,17 +16,20 @@ from kvsweep.cluster.eviction.from_file import victim as by_file
 from kvsweep.cluster.eviction.gdsf import grow_older
 from kvsweep.cluster.eviction.gdsf import key as gdsf_key
 from kvsweep.cluster.eviction.lfu import key as lfu_key
+from kvsweep.cluster.eviction.tlru import victim as tail_first
 from kvsweep.cluster.state import State
 
-POLICIES = ("lru", "fifo", "lfu", "gdsf", "belady")
+POLICIES = ("lru", "fifo", "lfu", "gdsf", "belady", "tlru")
 """Ids; the place of an id is its code in the core."""
-LRU, FIFO, LFU, GDSF, BELADY = range(5)
+LRU, FIFO, LFU, GDSF, BELADY, TLRU = range(6)
 
 
 def victim(s: State, w: int, tier: int, ask: Asked) -> int:
     """Return the entry of prefill worker `w` whose last resident page of `tier` goes next; not for ``lru``."""
     if s.run[col.EVICTION] == col.FROM_FILE:
         return by_file(s, w, tier, ask)
+    if s.run[col.EVICTION] == TLRU:
+        return tail_first(s, w, tier)
     e = s.prefill[w, col.IDLE_LIST + 2 * tier]
     least, best = col.NEVER, -1
     while e >= 0:

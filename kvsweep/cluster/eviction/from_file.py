@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.asked import Asked
+from kvsweep.cluster.asked import Asked, Score
 from kvsweep.cluster.clock import prefill_duration
 from kvsweep.cluster.state import State
 
@@ -14,7 +14,7 @@ def victim(s: State, w: int, tier: int, ask: Asked) -> int:
     best, least = -1, 0.0
     while e >= 0:
         if s.entry[e, col.CHILDREN + tier] == 0:
-            key = _key(s, tier, e, ask)
+            key = answer(s, tier, e, s.run[col.NOW], ask.key)
             if key != key:
                 s.run[col.FAULT] = col.FAULT_EVICTION
             if best < 0 or key < least:
@@ -23,11 +23,12 @@ def victim(s: State, w: int, tier: int, ask: Asked) -> int:
     return int(best)
 
 
-def _key(s: State, tier: int, e: int, ask: Asked) -> float:
+def answer(s: State, tier: int, e: int, now: int, score: Score) -> float:
+    """Return what `score` says of idle entry `e` in `tier` at `now` [ps], from the fields of `plugins.IdleContext`."""
     own, page = s.entry[e], s.run[col.PAGE]
     begin, end = own[col.DEPTH] * page, (own[col.DEPTH] + own[col.LENGTH]) * page
-    return ask.key(
+    return score(
         float(tier), float(own[col.LENGTH]), float(own[col.DEVICE + tier]), float(own[col.DEPTH]),
         float(own[col.USES]), own[col.RELEASED] * 1e-12, own[col.BORN + tier] * 1e-12,
-        prefill_duration(s, end - begin, end * end - begin * begin) * 1e-12, float(page), s.run[col.NOW] * 1e-12,
+        prefill_duration(s, end - begin, end * end - begin * begin) * 1e-12, float(page), now * 1e-12,
     )  # fmt: skip

@@ -25,7 +25,7 @@ def advance(s: State, instants: int, ask: Asked) -> int:
     for _ in range(instants):
         now = due(s, earliest(s))
         if now == col.NEVER:
-            return _end(s)
+            return _end(s, ask)
         if now // s.run[col.WINDOW] >= s.windows.size:
             return col.GROW
         s.run[col.NOW] = now
@@ -36,9 +36,11 @@ def advance(s: State, instants: int, ask: Asked) -> int:
     return col.PAUSED
 
 
-def _end(s: State) -> int:
+def _end(s: State, ask: Asked) -> int:
     for w in range(s.prefill.shape[0]):
-        expire(s, w)
+        expire(s, w, ask)
+    if s.run[col.FAULT] != 0:
+        return col.NONSENSE
     if s.run[col.LEFT] == 0:
         return col.DONE
     for r in range(s.request.shape[0]):
@@ -78,7 +80,7 @@ def _arrive(s: State, ask: Asked) -> None:
         return
     s.request[r, col.REJECTED] = 0
     if looks_at_caches(s):
-        _match_everywhere(s, r)
+        _match_everywhere(s, r, ask)
     w = choose(s, col.PREFILL_SIDE, r, at_prefill, ask)
     d = choose(s, col.DECODE_SIDE, r, at_decode, ask)
     routed(s, r, w, d)
@@ -87,9 +89,9 @@ def _arrive(s: State, ask: Asked) -> None:
     join_waiting(s, w, r)
 
 
-def _match_everywhere(s: State, r: int) -> None:
+def _match_everywhere(s: State, r: int, ask: Asked) -> None:
     for w in range(s.prefill.shape[0]):
-        expire(s, w)
+        expire(s, w, ask)
         s.prefill[w, col.ON_DEVICE], s.prefill[w, col.ON_HOST] = match(s, w, r)
 
 

@@ -165,7 +165,7 @@ def let_go(s: State, w: int, r: int) -> None:
 
 def _admit(s: State, w: int, r: int, ask: Asked) -> int:
     own, request = s.prefill[w], s.request[r]
-    expire(s, w)
+    expire(s, w, ask)
     matched, following = match(s, w, r)
     retrieved = retrieved_pages(s, w, r, (matched, following, request[col.PAGES]), ask)
     if retrieved < 0:

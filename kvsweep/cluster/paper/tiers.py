@@ -6,9 +6,11 @@ from kvsweep.cluster import columns as col
 from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.clock import host_pool, occupy
 from kvsweep.cluster.entries import entry_at, new_entry
-from kvsweep.cluster.eviction import GDSF, LRU, victim
+from kvsweep.cluster.eviction import GDSF, LRU, TLRU, victim
 from kvsweep.cluster.eviction.gdsf import set_priority
+from kvsweep.cluster.eviction.tlru import most
 from kvsweep.cluster.retention import last_check
+from kvsweep.cluster.retention.from_file import ask_idle, begin_idle, next_check, outlive
 from kvsweep.cluster.state import State
 
 
@@ -74,6 +76,7 @@ def pin(s: State, w: int, r: int) -> None:
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         e = s.chain[place, col.ENTRY]
         s.entry[e, col.USES] += 1
+        s.entry[e, col.LONGEST] = max(s.entry[e, col.LONGEST], s.request[r, col.PROMPT])
         s.entry[e, col.PINS] += 1
         if s.entry[e, col.PINS] == 1:
             for tier in range(2):
@@ -96,13 +99,21 @@ def release(s: State, w: int, r: int) -> None:
                     s.prefill[w, col.IDLE + tier] += resident
                     if s.run[col.EVICTION] == GDSF:
                         set_priority(s, w, tier, e)
+                    if s.run[col.RETENTION] == col.FROM_FILE:
+                        begin_idle(s, w, tier, e)
                     _append(s, w, tier, e)
 
 
-def expire(s: State, w: int) -> None:
+def expire(s: State, w: int, ask: Asked) -> None:
     """Drop what the periodic checks up to now would have dropped, at the time of the check."""
     tick = last_check(s)
     if tick < 0:
+        return
+    if s.run[col.RETENTION] == col.FROM_FILE:
+        for tier in range(2):
+            if s.prefill[w, col.NEXT_DROP + tier] <= tick:
+                ask_idle(s, w, tier, tick, ask)
+                _drop_as_asked(s, w, tier, tick)
         return
     ttl, check = s.run[col.TTL], s.run[col.CHECK]
     for tier in range(2):
@@ -115,14 +126,37 @@ def expire(s: State, w: int) -> None:
             _drop(s, w, tier, e, pages, -(-(s.entry[e, col.RELEASED] + ttl) // check) * check)
 
 
+def _drop_as_asked(s: State, w: int, tier: int, tick: int) -> None:
+    """Drop the entries whose time by a policy from a file had come by `tick`, and find when there is more to do."""
+    soonest = col.NEVER
+    e = s.prefill[w, col.IDLE_LIST + 2 * tier]
+    while e >= 0:  # children come before their parents
+        after, at = s.entry[e, col.AFTER + tier], s.entry[e, col.DROP_AT + tier]
+        if at < 0:
+            soonest = min(soonest, next_check(s, s.entry[e, col.RELEASED]))
+        elif s.entry[e, col.CHILDREN + tier] == 0 and at <= tick:
+            pages = s.entry[e, col.DEVICE + tier]
+            s.prefill[w, col.EXPIRED + tier] += pages
+            _drop(s, w, tier, e, pages, at)
+            if s.entry[e, col.PARENT] >= 0:
+                outlive(s, w, tier, s.entry[e, col.PARENT], at)
+        elif s.entry[e, col.CHILDREN + tier] == 0:
+            soonest = min(soonest, at)
+        e = after
+    s.prefill[w, col.NEXT_DROP + tier] = soonest
+
+
 def make_room(s: State, w: int, tier: int, pages: int, ask: Asked) -> None:
     """Evict idle pages of `tier` until `pages` are free; there must be enough of them."""
     while s.prefill[w, col.FREE + tier] < pages:
         is_lru = s.run[col.EVICTION] == LRU
         e = s.prefill[w, col.IDLE_LIST + 2 * tier] if is_lru else victim(s, w, tier, ask)
-        gone = min(pages - s.prefill[w, col.FREE + tier], s.entry[e, col.DEVICE + tier])
+        given = most(s, tier, e) if s.run[col.EVICTION] == TLRU else s.entry[e, col.DEVICE + tier]
+        gone = min(pages - s.prefill[w, col.FREE + tier], given)
         s.prefill[w, col.EVICTED + tier] += gone
         _drop(s, w, tier, e, gone, s.run[col.NOW])
+        if s.run[col.RETENTION] == col.FROM_FILE and s.entry[e, col.DEVICE + tier] == 0 and s.entry[e, col.PARENT] >= 0:
+            outlive(s, w, tier, s.entry[e, col.PARENT], next_check(s, s.run[col.NOW]))
 
 
 def show(s: State, w: int, r: int, upto: int) -> int:
@@ -145,7 +179,7 @@ def claim_host(s: State, w: int, r: int, ask: Asked) -> int:
     """
     if s.run[col.THRESHOLD] == col.NEVER:
         return 0
-    expire(s, w)
+    expire(s, w, ask)
     begin = end = depth = 0
     for place in range(s.request[r, col.CHAIN], s.request[r, col.CHAIN_END]):
         e = s.chain[place, col.ENTRY]
