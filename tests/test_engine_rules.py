@@ -16,6 +16,7 @@ import kvsweep.cluster
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.config import ClusterConfig, parse_config
+from kvsweep.cluster.drive import _run
 from kvsweep.cluster.engine import loop
 from kvsweep.cluster.engine.audit import RULES, broken_rule
 from kvsweep.cluster.events import events, write_events
@@ -23,7 +24,6 @@ from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.plugins import Plugins
 from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.simulation import _run
 from kvsweep.errors import InputError
 from kvsweep.policies import Context, load_policies
 

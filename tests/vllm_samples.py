@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvsweep.cluster.vllm.state import Arrival
+from kvsweep.cluster.vllm.serve import Arrival
 from kvsweep.cluster.vllm.steptime import StepTimes
 
 

@@ -107,9 +107,10 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
         if events.resolve() == output.resolve():
             raise InputError(f"--events: {events} is the output, too; allowed: another name")
     cluster_config, service = read_config(config), read_profile(profile)
+    from kvsweep.cluster.drive import is_compiled
     from kvsweep.cluster.events import write_events
     from kvsweep.cluster.outcome import dataset
-    from kvsweep.cluster.simulation import finish, is_compiled
+    from kvsweep.cluster.simulation import finish
     from kvsweep.results.files import write_netcdf
     from kvsweep.trace.read import read_trace
 
@@ -118,7 +119,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
         if service.kind == "assumed":
             say(f"{profile}: assumed, not measured")
         _say_without_effect(config, cluster_config)
-        if not is_compiled(cluster_config.fidelity):
+        if not is_compiled(cluster_config.core):
             say("compiling the simulator, once (a minute or some)")
     finished = finish(requests, cluster_config, service, **options)
     if not quiet:
