@@ -76,6 +76,12 @@ def shared(run: State | Fleet) -> State:
     return run.state if isinstance(run, Fleet) else run
 
 
+def memory_bytes(run: State | Fleet) -> int:
+    """Return the size of all arrays of a run [byte]."""
+    parts = (*run, *run.state, *run.times) if isinstance(run, Fleet) else run
+    return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
+
+
 def compiled_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
     """Run `run` to its end with the compiled core; return it, whose windows may be longer."""
     return _run(run, (policy, plugins), _compiled(_name(run)), asked(policy, plugins), INSTANTS)

@@ -44,6 +44,8 @@ class Finished:
     policy: Policy
     plugins: Plugins
     cpu_seconds: float
+    memory_bytes: int
+    """Of the run's arrays [byte]."""
 
     @property
     def is_engine(self) -> bool:

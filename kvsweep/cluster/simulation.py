@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvsweep.cluster.config import ClusterConfig, parse_config, read_config
-from kvsweep.cluster.drive import compile_core, run_core, shared
+from kvsweep.cluster.drive import compile_core, memory_bytes, run_core, shared
 from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.plugins import Plugins, select_plugin
 from kvsweep.cluster.profile import Profile
@@ -86,7 +86,7 @@ def finish(
     seconds = time.process_time() - began
     assumed = (*_page_notes(trace, config.page_size), *turns(trace, config, LONGEST).notes(), *assumed)
     trace = replace(trace, notes=(*trace.notes, *assumed))
-    return Finished(shared(ended), trace, config, profile, policy, plugins, seconds)
+    return Finished(shared(ended), trace, config, profile, policy, plugins, seconds, memory_bytes(ended))
 
 
 def _beginning(

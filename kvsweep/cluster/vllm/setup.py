@@ -23,7 +23,7 @@ from kvsweep.cluster.state import Ints
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.limits import Limits, assumed_blocks, default_graphs
 from kvsweep.cluster.vllm.profile import StepProfile, step_times
-from kvsweep.cluster.vllm.state import Fleet, new_fleet, request_rows
+from kvsweep.cluster.vllm.state import Fleet, blocks_of, new_fleet, request_rows
 from kvsweep.cluster.workload import PICO, turns
 from kvsweep.errors import InputError
 from kvsweep.trace.model import Note, Trace, expand_runs, offsets_of
@@ -51,31 +51,32 @@ def initial_fleet(trace: Trace, config: ClusterConfig, profile: StepProfile) -> 
     if not len(trace):
         raise InputError("the trace has no requests; allowed: at least one")
     check_duration(trace)
-    limits = [_limits(group, config.page_size) for group in config.vllm_workers()]
-    if sum(each.n_blocks for each in limits) > MOST_BLOCKS:
-        raise InputError(
-            f"workers: n_blocks: {sum(each.n_blocks for each in limits)} in all; allowed: at most {MOST_BLOCKS}"
-        )
-    graphs = [np.array(group.graph_buckets, np.int64) for group in config.vllm_workers()]
-    distinct = list(dict.fromkeys(tuple(each.tolist()) for each in graphs))
-    times = step_times(profile, [size for sizes in distinct for size in sizes])
+    size, groups = config.page_size, config.vllm_workers()
+    limits = [_limits(group, size) for group in groups]
+    blocks = [each.n_blocks for each in limits]
+    if sum(blocks) > MOST_BLOCKS:
+        raise InputError(f"workers: n_blocks: {sum(blocks)} of all together; allowed: at most {MOST_BLOCKS}")
     arrival = np.round(trace.arrival * PICO).astype(np.int64)
-    request = request_rows(arrival, trace.input_tokens, trace.output_tokens, config.page_size)
+    request = request_rows(arrival, trace.input_tokens, trace.output_tokens, size)
     request[:, col.SESSION] = trace.session
     request[:, col.DRAW : col.DRAW + 4] = draws(config, len(trace))
     later = turns(trace, config, LONGEST)
     let_wait(request, later)
-    fleet = new_fleet(request, contents(trace, config.page_size), limits, times)
-    ends = dict(zip(distinct, offsets_of(np.array([len(sizes) for sizes in distinct]))[1:].tolist(), strict=True))
-    for k, each in enumerate(graphs):
-        end = ends[tuple(each.tolist())]
-        fleet.limits[k, c.GRAPHS_BEGIN], fleet.limits[k, c.GRAPHS_END] = end - len(each), end
+    # Workers of a group have the same captured batch sizes, a part of all of them.
+    captured = list(dict.fromkeys(group.graph_buckets or () for group in groups))
+    times = step_times(profile, [batch for sizes in captured for batch in sizes])
+    fleet = new_fleet(request, contents(trace, size, max(blocks) - 1), limits, times)
+    ends = offsets_of(np.array([len(sizes) for sizes in captured]))[1:]
+    for k, group in enumerate(groups):
+        sizes = group.graph_buckets or ()
+        end = int(ends[captured.index(sizes)])
+        fleet.limits[k, c.GRAPHS_BEGIN], fleet.limits[k, c.GRAPHS_END] = end - len(sizes), end
     run = fleet.state.run
     for column, value in gateway_scalars(config, int(arrival[-1])).items():
         run[column] = value
     gateway_reals(fleet.state.real, config)
-    found = chains(trace, config.page_size)
-    state = fleet.state._replace(lists=lists(trace, config, found, later, run), windows=np.zeros(WINDOWS, np.int64))
+    pending = lists(trace, config, chains(trace, size), later, run)
+    state = fleet.state._replace(lists=pending, windows=np.zeros(WINDOWS, np.int64))
     return fleet._replace(state=state)
 
 
@@ -88,8 +89,8 @@ def _limits(group: VllmGroup, size: int) -> Limits:
     )  # fmt: skip
 
 
-def contents(trace: Trace, size: int) -> Ints:
-    """Return the contents of the full blocks of `size` tokens of all requests, numbered, one after the other.
+def contents(trace: Trace, size: int, usable: int) -> Ints:
+    """Return the contents of the full blocks of `size` tokens of requests within `usable` blocks, one after the other.
 
     Blocks of prompts that the trace names alike are alike, after equal prefixes; those that reach into an answer are
     like no other.
@@ -97,9 +98,11 @@ def contents(trace: Trace, size: int) -> Ints:
     found = chains(trace, size)
     first = offsets_of(found.length)
     prompt = trace.input_tokens // size
-    own = (trace.input_tokens + trace.output_tokens) // size - prompt
+    full, _ = blocks_of(trace.input_tokens + trace.output_tokens, size, usable)
+    own = np.maximum(full - prompt, 0)
     # Each request is its segments, then its answer: runs of consecutive numbers.
-    starts, lengths = first[found.chain], found.length[found.chain]
+    starts = first[found.chain]
+    lengths = np.where(np.repeat(full, np.diff(found.offsets)) > 0, found.length[found.chain], 0)
     ends = found.offsets[1:]
     starts = np.insert(starts, ends, first[-1] + offsets_of(own)[:-1])
     lengths = np.insert(lengths, ends, own)

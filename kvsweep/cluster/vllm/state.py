@@ -81,12 +81,17 @@ def times_at(f: Fleet, k: int) -> StepTimes:
     )  # fmt: skip
 
 
+def blocks_of(tokens: Ints, size: int, usable: int) -> tuple[Ints, Ints]:
+    """Return full blocks of `size` tokens, and blocks at all, of requests of `tokens`; 0 if more than `usable`."""
+    fits = -(-tokens // size) <= usable
+    return np.where(fits, tokens // size, 0), np.where(fits, -(-tokens // size), 0)
+
+
 def request_rows(arrival: Ints, prompt: Ints, output: Ints, size: int) -> Ints:
     """Return requests in order of `arrival` [ps] as the core takes them, for blocks of `size` tokens; (n, column)."""
     request = np.full((len(arrival), c.N_REQUEST), -1, np.int64)
     request[:, col.ARRIVAL], request[:, col.PROMPT], request[:, col.OUTPUT] = arrival, prompt, output
     request[:, col.FULL], request[:, col.PAGES] = prompt // size, -(-prompt // size)
-    request[:, c.BASE] = offsets_of(-(-(prompt + output) // size))[:-1]
     for column in (
         c.COMPUTED, c.RECEIVED, c.IN_FLIGHT, c.HELD, c.WAITING, c.PREEMPTIONS, c.RECOVERED, c.PREEMPTED_FOR,
     ):  # fmt: skip
@@ -97,7 +102,7 @@ def request_rows(arrival: Ints, prompt: Ints, output: Ints, size: int) -> Ints:
 def new_fleet(request: Ints, keys: Ints, limits: Sequence[Limits], times: StepTimes) -> Fleet:
     """Return workers of these `limits` before the first arrival, requests dealt to them in turn.
 
-    `keys` are the contents, from 0, of the full blocks of the requests, one after the other.
+    `keys` are the contents, from 0, of the full blocks of the requests that fit, one after the other.
     """
     n, size = len(limits), limits[0].block_tokens
     usable = max(each.n_blocks for each in limits) - 1
@@ -115,7 +120,7 @@ def new_fleet(request: Ints, keys: Ints, limits: Sequence[Limits], times: StepTi
         state=state,
         limits=np.array([_limits_row(each, len(times.graphs)) for each in limits], np.int64),
         run=run,
-        place=_places(request, keys, size),
+        place=_places(request, keys, size, usable),
         running=np.zeros((n, sequences), np.int64),
         block=_blocks(limits, usable),
         bucket=np.full((n, 1 << (usable - 1).bit_length(), c.N_BUCKET), -1, np.int64),
@@ -165,10 +170,12 @@ def _limits_row(limits: Limits, n_graphs: int) -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def _places(request: Ints, keys: Ints, size: int) -> Ints:
-    tokens = request[:, col.PROMPT] + request[:, col.OUTPUT]
-    place = np.full((int((-(-tokens // size)).sum()), c.N_PLACE), -1, np.int64)
-    place[expand_runs(request[:, c.BASE], tokens // size), c.KEY] = keys
+def _places(request: Ints, keys: Ints, size: int, usable: int) -> Ints:
+    """Return the places of all blocks with their contents, and note where those of each request begin."""
+    full, blocks = blocks_of(request[:, col.PROMPT] + request[:, col.OUTPUT], size, usable)
+    request[:, c.BASE] = offsets_of(blocks)[:-1]
+    place = np.full((int(blocks.sum()), c.N_PLACE), -1, np.int64)
+    place[expand_runs(request[:, c.BASE], full), c.KEY] = keys
     return place
 
 
