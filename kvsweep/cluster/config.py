@@ -340,7 +340,7 @@ def _group(group: object, at: str) -> tuple[str, Any]:
     role = fields.pop("role", None)
     if not isinstance(role, str) or role not in KINDS:
         raise unknown_name(f"{at}: role", role, KINDS)
-    if role == "prefill" or "graph_buckets" not in fields:
+    if role == "prefill" or fields.get("graph_buckets") is None:
         return role, read_record(KINDS[role], fields, at)
     buckets = _buckets(fields.pop("graph_buckets"), f"{at}: graph_buckets", or_none=role == "vllm")
     return role, dataclasses.replace(read_record(KINDS[role], fields, at), graph_buckets=buckets)

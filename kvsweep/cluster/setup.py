@@ -28,10 +28,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     """Return the state before the first arrival; raises InputError for what cannot be run."""
     if not len(trace):
         raise InputError("the trace has no requests; allowed: at least one")
-    try:
-        found = chains(trace, config.page_size)
-    except InputError as error:
-        raise InputError(f"page_size: {error}") from error
+    found = paged(trace, config.page_size)
     times = coefficients(profile, config.page_size)
     _check(trace, config, profile)
     _check_range(trace, config, profile, policy)
@@ -75,6 +72,14 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     state.run[col.INBOUND] = state.run[col.GROWTH] + config.page_size
     state.run[col.TIMES] = state.run[col.INBOUND] + n_prefill
     return extend(state, trace, config, profile) if config.fidelity == "engine" else state
+
+
+def paged(trace: Trace, page_size: int) -> Chains:
+    """Return the chains of `trace`; raises InputError for pages that its blocks cannot be brought to."""
+    try:
+        return chains(trace, page_size)
+    except InputError as error:
+        raise InputError(f"page_size: {error}") from error
 
 
 def draws(config: ClusterConfig, n: int) -> Ints:

@@ -139,7 +139,9 @@ def _launch(f: Fleet, k: int) -> None:
     s, w, times = f.state, worker_at(f, k), times_at(f, k)
     slot = (w.run[c.FLIGHT_HEAD] + w.run[c.N_FLIGHT]) % w.limits[c.STEPS_IN_FLIGHT]
     start = max(w.run[c.NOW], w.run[c.GPU_FREE])
-    end = start + step_picoseconds(times, w.step)
+    duration = step_picoseconds(times, w.step)
+    # A step that ends beyond the clock is never due: the run is refused.
+    end = start + duration if start < col.NEVER and duration < col.NEVER - start else col.NEVER + 1
     beyond = extrapolated(times, w.step)
     w.flight_end[slot] = end
     w.run[c.GPU_FREE] = end

@@ -8,7 +8,6 @@ import numpy as np
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.config import ClusterConfig, VllmGroup
-from kvsweep.cluster.segments import chains
 from kvsweep.cluster.setup import (
     LONGEST,
     WINDOWS,
@@ -18,6 +17,7 @@ from kvsweep.cluster.setup import (
     gateway_scalars,
     let_wait,
     lists,
+    paged,
 )
 from kvsweep.cluster.state import Ints
 from kvsweep.cluster.vllm import columns as c
@@ -75,7 +75,7 @@ def initial_fleet(trace: Trace, config: ClusterConfig, profile: StepProfile) -> 
     for column, value in gateway_scalars(config, int(arrival[-1])).items():
         run[column] = value
     gateway_reals(fleet.state.real, config)
-    pending = lists(trace, config, chains(trace, size), later, run)
+    pending = lists(trace, config, paged(trace, size), later, run)
     state = fleet.state._replace(lists=pending, windows=np.zeros(WINDOWS, np.int64))
     return fleet._replace(state=state)
 
@@ -95,7 +95,7 @@ def contents(trace: Trace, size: int, usable: int) -> Ints:
     Blocks of prompts that the trace names alike are alike, after equal prefixes; those that reach into an answer are
     like no other.
     """
-    found = chains(trace, size)
+    found = paged(trace, size)
     first = offsets_of(found.length)
     prompt = trace.input_tokens // size
     full, _ = blocks_of(trace.input_tokens + trace.output_tokens, size, usable)

@@ -48,8 +48,8 @@ ONE_PROMPT = 3
 PRIOR_MEASURED = 4
 """Most tokens before a prompt chunk that were measured; the table may reach beyond."""
 N_SCALARS = 5
-LONGEST_STEP = 2.0**60
-"""Beyond what the clock holds [ps]: a run with such a step is refused, and no sum of two overflows."""
+LONGEST_STEP = 2.0**62
+"""What the clock can hold [ps]."""
 
 
 def step_picoseconds(t: StepTimes, step: NDArray[np.int64]) -> int:
