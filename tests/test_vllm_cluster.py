@@ -342,17 +342,7 @@ def test_init_refuses(folder: Path, arguments: tuple[str, ...], message: str) ->
 def test_the_command_refuses(folder: Path) -> None:
     assert "--profile: no 'h100-sxm'; did you mean" in refused(*RUN[:6], "h100-sxm", "-o", "x.nc")
     assert "none.yaml: No such file" in refused(*RUN[:6], "none.yaml", "-o", "x.nc")
-    plan = (
-        "cluster",
-        "plan",
-        "trace.jsonl",
-        "--config",
-        "cluster.yaml",
-        "--profile",
-        "profile.yaml",
-        "--slo",
-        "ttft=1",
-    )
+    plan = ("cluster", "plan", *RUN[2:7], "--slo", "ttft=1")
     assert "workers: role: vllm: no plan is made of these" in refused(*plan)
     (folder / "profile.yaml").write_text(step_profile_text(step_profile()).replace("step profile 1", "step profile 2"))
     assert "profile.yaml: format: 'kvsweep step profile 2'; allowed: 'kvsweep step profile 1'" in refused(*RUN, "-q")
