@@ -203,6 +203,7 @@ def running(fleet: Fleet) -> int:
         (("engine",), {"overlap": True}, "file: engine: unknown to vllm workers"),
         (("l3",), {"pool_tokens": 1000}, "file: l3: unknown to vllm workers"),
         (("gateway",), {"tree_tokens": 1000}, "file: gateway: tree_tokens: unknown to vllm workers"),
+        (("gateway",), {"host_credit": 0.5}, "file: gateway: host_credit: unknown to vllm workers"),
         (("fidelity",), "paper", "file: fidelity: paper: vllm workers have one; allowed: engine"),
         (("vllm",), [], "file: vllm: workers are a list"),
         (("workers", 0, "host_tokens"), 64, "workers[0]: field: no 'host_tokens'"),

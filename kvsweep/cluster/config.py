@@ -37,6 +37,8 @@ VLLM_BLOCK = 16
 """Page size of vLLM workers unless the file says otherwise [token]."""
 NOT_OF_VLLM = ("eviction", "retention", "retrieval", "write", "handoff_sharing", "engine", "l3")
 """Fields of the cluster file that vLLM workers know nothing of."""
+NOT_OF_VLLM_GATEWAY = ("tree_tokens", "host_credit", "disk_credit")
+"""And of the gateway before them: it sees caches of the device alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +292,8 @@ def config_mapping(config: ClusterConfig) -> dict[str, Any]:
     values = dataclasses.asdict(config)
     by_role = {role: values.pop(role) for role in ("prefill", "decode", "vllm")}
     if config.vllm:
-        del values["gateway"]["tree_tokens"]
+        for name in NOT_OF_VLLM_GATEWAY:
+            del values["gateway"][name]
         values = {name: value for name, value in values.items() if name not in NOT_OF_VLLM}
     elif config.is_colocated:
         by_role = {"colocated": by_role["prefill"]}
@@ -348,11 +351,10 @@ def _group(group: object, at: str) -> tuple[str, Any]:
 
 def _check_fidelity(config: ClusterConfig, values: Mapping[str, Any], where: str) -> None:
     """Refuse options that the chosen fidelity, or vLLM workers, do not know."""
-    gateway = values.get("gateway")
-    routed_set = isinstance(gateway, Mapping) and gateway.get("tree_tokens") is not None
+    gateway = values.get("gateway") or {}
     if config.vllm:
         unfit = [name for name in NOT_OF_VLLM if values.get(name) is not None]
-        unfit += ["gateway: tree_tokens"] if routed_set else []
+        unfit += [f"gateway: {name}" for name in NOT_OF_VLLM_GATEWAY if gateway.get(name) is not None]
         if unfit:
             raise InputError(f"{where}: {unfit[0]}: unknown to vllm workers; allowed: a file without it")
         if config.fidelity != "engine":
@@ -364,7 +366,7 @@ def _check_fidelity(config: ClusterConfig, values: Mapping[str, Any], where: str
     unknown = {
         "engine": values.get("engine") is not None,
         "l3": config.l3 is not None,
-        "gateway: tree_tokens": routed_set,
+        "gateway: tree_tokens": gateway.get("tree_tokens") is not None,
         f"write: policy: {config.write.policy}": config.write.policy not in ("write_through", "none"),
         "workers: role: colocated": config.is_colocated,
     }
