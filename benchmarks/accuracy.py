@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvsweep.calibrate.check import Line, find_profile, summary
+from kvsweep.calibrate.check import Line, summary
 from kvsweep.calibrate.columns import read_rows
 from kvsweep.calibrate.compose import apart, compose
 from kvsweep.calibrate.database import read_collectives
@@ -27,10 +27,12 @@ from kvsweep.calibrate.runs import MeasuredRun, read_run
 from kvsweep.calibrate.services import fit_model
 from kvsweep.calibrate.sources import read_source
 from kvsweep.catalog import load
-from kvsweep.cluster.vllm import columns as c
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.profiles import find_profile
+from kvsweep.cluster.vllm.limits import Limits
 from kvsweep.cluster.vllm.profile import StepProfile, read_step_profile, step_times
+from kvsweep.cluster.vllm.serve import Arrival
 from kvsweep.cluster.vllm.serve import run as run_worker
-from kvsweep.cluster.vllm.state import Arrival, Limits
 
 GPUS = ("RTX4090", "RTXPRO6000")
 OTHER = {"RTX4090": (0.66, 0.432, 1.56), "RTXPRO6000": (2.00, 0.305, 1.54)}
@@ -127,7 +129,7 @@ def published(data: Path) -> dict[str, Any]:
         if texts["tier"] == "recompute" and row["tokens"] >= 10_000:
             tokens = int(row["tokens"])
             served = run_worker([Arrival(0.0, tokens, 1, range((tokens + 1) // 16))], limits, times)
-            errors.append(served.seconds(c.FIRST_TOKEN)[0] * 1e3 / row["ttft_ms"] - 1.0)
+            errors.append(served.seconds(col.FIRST_TOKEN)[0] * 1e3 / row["ttft_ms"] - 1.0)
     return {"rows": len(errors), "ttft_mape": sum(map(abs, errors)) / len(errors), "bias": sum(errors) / len(errors)}
 
 

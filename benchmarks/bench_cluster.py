@@ -24,11 +24,11 @@ from benchmarks.data import conversation
 from benchmarks.figures import Figure, alternating_seconds
 from kvsweep.catalog import load
 from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster.drive import compiled_run, plain_run
 from kvsweep.cluster.presets import profile_file
 from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.roofline import roofline
 from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.simulation import compiled_run, plain_run
 from kvsweep.cluster.state import State
 from kvsweep.policies import load_policies
 from kvsweep.policies.registry import Policy

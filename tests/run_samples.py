@@ -12,10 +12,10 @@ from kernel_samples import write_profile
 from kvsweep.calibrate.compose import compose
 from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.catalog import load
-from kvsweep.cluster.vllm import columns as c
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.vllm.limits import Limits
 from kvsweep.cluster.vllm.profile import StepProfile, step_times
-from kvsweep.cluster.vllm.serve import Served, content_keys, run
-from kvsweep.cluster.vllm.state import Arrival, Limits
+from kvsweep.cluster.vllm.serve import Arrival, Served, content_keys, run
 
 GRAPHS = [1, 2, 4, 8]
 LIMITS = Limits(n_blocks=60, token_budget=256, max_sequences=4)
@@ -54,14 +54,14 @@ def write_run(folder: Path, requests: list[Arrival], served: Served, shift: floa
     (folder / "meta.json").write_text(json.dumps(meta))
     lines = []
     for i, (each, row) in enumerate(zip(requests, served.request, strict=True)):
-        first, last = (row[column] * 1e-12 + shift + 500.0 for column in (c.FIRST_TOKEN, c.FINISH))
+        first, last = (row[column] * 1e-12 + shift + 500.0 for column in (col.FIRST_TOKEN, col.FINISHED))
         lines.append({
             "request_id": f"bench-{i}", "input_toks": each.prompt_tokens, "output_toks": each.output_tokens,
             "arrival_time": 1e9 + each.arrival, "queued_ts": 500.0 + each.arrival, "first_token_ts": first,
             "last_token_ts": last,
         })  # fmt: skip
     (folder / "requests.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    times = np.arange(0.1, served.request[:, c.FINISH].max() * 1e-12, 0.1)
+    times = np.arange(0.1, served.request[:, col.FINISHED].max() * 1e-12, 0.1)
     with (folder / "timeseries.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["t", "prompt_throughput", "gen_throughput", "running", "waiting", "kv_cache_pct"])

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from cli_runner import run as kvsweep
 
-from kvsweep.calibrate.check import shipped
 from kvsweep.calibrate.services import fit_model, fitted, predicted
 from kvsweep.calibrate.sources import Measured, read_allreduce, read_source
 from kvsweep.catalog import load
 from kvsweep.cluster.profile import DecodeModel, PathModel, PrefillModel, read_profile
+from kvsweep.cluster.profiles import shipped
 from kvsweep.cluster.roofline import roofline
 from kvsweep.cluster.vllm.profile import read_step_profile
 from kvsweep.errors import InputError

@@ -16,13 +16,15 @@ from kvsweep.calibrate.compose import compose
 from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.calibrate.layers import Parallel
 from kvsweep.calibrate.measures import measures, reuse, windows
-from kvsweep.calibrate.replay import assumed_blocks, captured_graphs, limits_of, replay
+from kvsweep.calibrate.replay import captured_graphs, limits_of, replay
 from kvsweep.calibrate.runs import MeasuredRun, read_run
 from kvsweep.catalog import load
+from kvsweep.cluster import columns as col
 from kvsweep.cluster.vllm import columns as c
+from kvsweep.cluster.vllm.limits import Limits, assumed_blocks
 from kvsweep.cluster.vllm.profile import StepProfile, step_profile_text, step_times
-from kvsweep.cluster.vllm.serve import Served, run, run_workers
-from kvsweep.cluster.vllm.state import Arrival
+from kvsweep.cluster.vllm.serve import Arrival, Served, run
+from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.errors import InputError
 
 
@@ -160,15 +162,20 @@ def test_windows_count_requests_and_tokens() -> None:
     assert found["delivered_tokens"].sum() == pytest.approx(12.0)
 
 
+def dealt(requests: list[Arrival], limits: Limits, times: StepTimes, workers: int) -> list[Served]:
+    """Return what becomes of requests that are dealt to equal workers in turn, each served alone."""
+    return [run(requests[place::workers], limits, times) for place in range(workers)]
+
+
 def test_a_profile_of_one_worker_serves_many(given: StepProfile, served: tuple[list[Arrival], Served]) -> None:
     """Calibration is reused: each of three workers runs as it would alone, with other capacities, too."""
     requests = served[0]
     times, limits = step_times(given, GRAPHS), replace(LIMITS, n_blocks=200)
-    for place, found in enumerate(run_workers(requests, limits, times, 3)):
+    for place, found in enumerate(dealt(requests, limits, times, 3)):
         np.testing.assert_array_equal(found.request, run(requests[place::3], limits, times).request)
     burst = [replace(each, arrival=0.0) for each in requests]
     last = [
-        max(each.request[:, c.FINISH].max() for each in run_workers(burst, capacity, times, count))
+        max(each.request[:, col.FINISHED].max() for each in dealt(burst, capacity, times, count))
         for capacity, count in ((LIMITS, 1), (limits, 3))
     ]
     assert last[1] < last[0]

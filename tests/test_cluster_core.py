@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.drive import checked_run, compiled_run, plain_run
 from kvsweep.cluster.entries import entry_at, new_entry
 from kvsweep.cluster.paper.loop import advance
 from kvsweep.cluster.segments import chains
 from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.simulation import checked_run, compiled_run, plain_run
 from kvsweep.cluster.state import State
 from kvsweep.policies.registry import Policy
 from kvsweep.trace.convert import change_block_size

@@ -15,9 +15,9 @@ from engine_samples import random_case as random_engine_case
 from test_cluster_twin import EVICTION_FILE, FRONT_POLICY, GATEWAY_FILE, RETENTION_FILE, random_trace
 
 import kvsweep
+from kvsweep.cluster.drive import compiled_run, plain_run
 from kvsweep.cluster.plugins import GatewayContext, IdleContext, Plugins, select_plugin
 from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.simulation import compiled_run, plain_run
 from kvsweep.cluster.state import State
 from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid import jit

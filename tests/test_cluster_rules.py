@@ -12,9 +12,9 @@ from cluster_samples import COPY, PAGE, STEP, TOKEN, cluster, pages, path, profi
 import kvsweep
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.drive import plain_run
 from kvsweep.cluster.profile import Profile, decode_coefficients
 from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.simulation import plain_run
 from kvsweep.errors import InputError, PolicyError, ResultError
 from kvsweep.policies import load_policies
 

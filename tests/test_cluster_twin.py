@@ -18,11 +18,11 @@ from cluster_samples import cluster, fuzz_profile, path, trace
 
 import kvsweep.cluster
 from kvsweep.cluster.config import SHARINGS, ClusterConfig, parse_config
+from kvsweep.cluster.drive import plain_run
 from kvsweep.cluster.eviction import POLICIES as EVICTIONS
 from kvsweep.cluster.gateway import POLICIES as GATEWAYS
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.simulation import plain_run
 from kvsweep.policies import load_policies
 from kvsweep.trace.model import Trace
 

@@ -16,6 +16,7 @@ import kvsweep.cluster
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.config import ClusterConfig, parse_config
+from kvsweep.cluster.drive import _run
 from kvsweep.cluster.engine import loop
 from kvsweep.cluster.engine.audit import RULES, broken_rule
 from kvsweep.cluster.events import events, write_events
@@ -23,7 +24,6 @@ from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.plugins import Plugins
 from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.simulation import _run
 from kvsweep.errors import InputError
 from kvsweep.policies import Context, load_policies
 
@@ -49,7 +49,7 @@ def run(requests: Sequence[Request], config: ClusterConfig | None = None, servic
     state = initial_state(made, config, service, policy)
     ask = Asked(lambda *fields: policy.choose(Context(*fields))[0], float, float, float)
     state = _run(state, (policy, Plugins()), loop.advance, ask, 1, broken_rule)
-    return dataset(Finished(state, made, config, service, policy, Plugins(), 0.0))
+    return dataset(Finished(state, made, config, service, policy, Plugins(), 0.0, 0))
 
 
 def test_a_request_passes_its_stages() -> None:
@@ -196,7 +196,7 @@ def test_the_events_of_a_colocated_worker_are_its_own(tmp_path: Path) -> None:
     policy = load_policies()["default_policy"]
     state = initial_state(made, config, service, policy)
     state = _run(state, policy, loop.advance, None, 1, broken_rule)
-    finished = Finished(state, made, config, service, policy, Plugins(), 0.0)
+    finished = Finished(state, made, config, service, policy, Plugins(), 0.0, 0)
     assert set(events(finished)["event_worker"].values.tolist()) == {0}
     write_events(finished, tmp_path / "events.json")
     spans = [row for row in json.loads((tmp_path / "events.json").read_text())["traceEvents"] if row["ph"] == "X"]

@@ -10,9 +10,10 @@ from naive_vllm import Request, Worker
 from naive_vllm_time import step_seconds
 from vllm_samples import step_times, workload
 
+from kvsweep.cluster import columns as col
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.serve import Served, content_keys, run
-from kvsweep.cluster.vllm.state import Arrival, Limits
+from kvsweep.cluster.vllm.limits import Limits
+from kvsweep.cluster.vllm.serve import Arrival, Served, content_keys, run
 from kvsweep.cluster.vllm.steptime import step_picoseconds
 from kvsweep.errors import InputError, ResultError
 
@@ -40,7 +41,7 @@ def twin(requests: list[Arrival], limits: Limits) -> list[Request]:
 
 def one(served: Served, row: int = 0) -> dict[str, float]:
     """Return what became of one request, times in microseconds."""
-    names = {"first": c.FIRST_TOKEN, "finish": c.FINISH, "scheduled": c.SCHEDULED}
+    names = {"first": col.FIRST_TOKEN, "finish": col.FINISHED, "scheduled": col.ADMITTED}
     return {name: round(float(served.request[row, column]) * 1e-6, 3) for name, column in names.items()}
 
 
@@ -64,8 +65,8 @@ def test_the_worker_is_its_slow_twin(
     served = run(requests, limits, TIMES)
     for row, request in zip(served.request, twin(requests, limits), strict=True):
         # Summed in another order, the two step times differ in the last digit: a picosecond or so each.
-        assert abs(row[c.FIRST_TOKEN] - request.first_token) < 10_000
-        assert abs(row[c.FINISH] - request.finish) < 10_000
+        assert abs(row[col.FIRST_TOKEN] - request.first_token) < 10_000
+        assert abs(row[col.FINISHED] - request.finish) < 10_000
         assert (row[c.PREEMPTIONS], row[c.HIT]) == (request.preemptions, request.hit_tokens)
 
 
@@ -107,8 +108,8 @@ def test_a_block_is_found_in_the_pass_that_computes_it() -> None:
 def test_what_arrives_during_a_step_runs_two_steps_later() -> None:
     served = run([Arrival(0.0, 4, 4, [0, 1]), Arrival(1e-6, 4, 1, [5])], LIMITS, TIMES)
     ends = served.steps[:, c.END]
-    assert served.request[1, c.SCHEDULED] == ends[0]
-    assert served.request[1, c.FIRST_TOKEN] == ends[2]
+    assert served.request[1, col.ADMITTED] == ends[0]
+    assert served.request[1, col.FIRST_TOKEN] == ends[2]
 
 
 def test_the_last_is_preempted_and_comes_back_first() -> None:
@@ -116,7 +117,7 @@ def test_the_last_is_preempted_and_comes_back_first() -> None:
     limits = Limits(n_blocks=10, block_tokens=4, token_budget=64, max_sequences=4)
     served = run([Arrival(0.0, 16, 8, [*range(6)]), Arrival(0.0, 16, 8, [*range(10, 16)])], limits, TIMES)
     assert served.request[:, c.PREEMPTIONS].tolist() == [0, 1]
-    assert served.request[1, c.FINISH] > served.request[0, c.FINISH]
+    assert served.request[1, col.FINISHED] > served.request[0, col.FINISHED]
     assert served.request[1, c.RECOVERED] > 0
 
 
@@ -124,7 +125,7 @@ def test_nobody_overtakes() -> None:
     limits = Limits(n_blocks=11, block_tokens=4, token_budget=64, max_sequences=4)
     served = run([Arrival(0.0, 24, 8, [*range(8)]), Arrival(0.0, 24, 1, [*range(10, 16)]),
                   Arrival(0.0, 4, 1, [20])], limits, TIMES)  # fmt: skip
-    assert served.request[2, c.SCHEDULED] >= served.request[1, c.SCHEDULED] > served.request[0, c.SCHEDULED]
+    assert served.request[2, col.ADMITTED] >= served.request[1, col.ADMITTED] > served.request[0, col.ADMITTED]
 
 
 def test_requests_that_cannot_be() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from kvsweep.cluster.vllm.state import Arrival
+import numpy as np
+from cluster_samples import trace
+
+from kvsweep.cluster.gateway import POLICIES as GATEWAYS
+from kvsweep.cluster.vllm.profile import StepProfile, Table
+from kvsweep.cluster.vllm.serve import Arrival
 from kvsweep.cluster.vllm.steptime import StepTimes
+from kvsweep.trace.model import Trace
 
 
 def step_times(**changed: object) -> StepTimes:
@@ -48,3 +54,74 @@ def workload(seed: int, count: int, shared: int = 3) -> list[Arrival]:
         keys += len(own)
         made.append(Arrival(at, prompt, output, [group * 100 + i for i in range(common)] + own))
     return made
+
+
+def table(*axes: list[float], seconds: np.ndarray | list[float], rows: int = 7) -> Table:
+    """Return a made-up part of a step profile."""
+    return Table(
+        boundary="whole", source="made up", rows=rows, axes=tuple(map(tuple, axes)),
+        seconds=tuple(np.asarray(seconds, float).ravel().tolist()),
+    )  # fmt: skip
+
+
+def step_profile(**changed: Any) -> StepProfile:
+    """Return the profile behind `step_times`."""
+    times = step_times()
+    values: dict[str, Any] = {
+        "name": "made up", "model": "llama-3.1-8b", "gpu": "none", "tp": 1, "kv_bytes_per_token": 1000.0,
+        "weights_bytes": 1e6,
+        "tokens": table([1.0, 256.0], seconds=times.token_seconds),
+        "sequences": table([1.0, 8.0], seconds=times.sequence_seconds),
+        "attention": table(
+            times.chunk.tolist(), times.prior.tolist(), times.decodes.tolist(), times.context.tolist(),
+            seconds=times.attention_seconds,
+        ),
+        "skew": table(times.skew_decodes.tolist(), times.skew_chunk.tolist(), seconds=times.skew),
+        "split_below": 4.0, "captured_saving_seconds": 1e-5, "overhead_seconds": 2e-6,
+    }  # fmt: skip
+    return StepProfile(**{**values, **changed})
+
+
+COST = """\
+kind, name = "gateway", "mine"
+
+
+def cost(ctx):
+    held = ctx.device_pages / ctx.prompt_pages
+    return ctx.load_pages + ctx.prefill_pages - 5 * held + ctx.draw * ctx.load_requests + 0.01 * ctx.session
+"""
+"""A gateway policy that looks at most of what there is."""
+
+
+def cluster_case(seed: int) -> tuple[Trace, dict[str, Any]]:
+    """Return a small trace and the cluster file of a few tight vLLM workers, of any policy."""
+    rng = np.random.default_rng(seed)
+    page = int(rng.choice((2, 4, 8)))
+    families = [rng.integers(0, 2, 14).tolist() for _ in range(rng.integers(1, 6))]
+    requests, time = [], 0.0
+    for _ in range(int(rng.integers(2, 45))):
+        time += float(rng.choice((0.0, 0.0, 0.0007, 0.0031, 0.011, 0.06)))
+        steps = families[rng.integers(len(families))][: rng.integers(0, 15)]
+        # The name of a block follows from the choices up to it, so that families share what they choose alike.
+        ids = [int("1" + "".join(map(str, steps[: k + 1])), 2) for k in range(len(steps))]
+        n_input = max(1, 4 * len(ids) + int(rng.integers(0, 9)))
+        requests.append((time, n_input, int(rng.integers(1, 22)), ids))
+    sessions = rng.integers(0, 4, len(requests))
+    sessions[:2] = 0  # in closed loop there must be a request that follows another
+    groups = []
+    for _ in range(int(rng.integers(1, 3))):
+        count, blocks = int(rng.integers(1, 4)), int(rng.integers(40, 110)) // page
+        budget, sequences = int(rng.choice((3, 8, 24, 70))), int(rng.integers(1, 8))
+        groups.append({
+            "role": "vllm", "count": count, "tp": 1, "n_blocks": 1 + blocks, "token_budget": budget,
+            "max_sequences": sequences, "reserve_full": bool(rng.integers(3)),
+            "steps_in_flight": int(rng.integers(1, 3)), "prefix_cache": bool(rng.integers(6)),
+            "graph_buckets": [[], [1, 2, 4, 8], [4, 16]][rng.integers(3)],
+        })  # fmt: skip
+    config = {
+        "page_size": page, "workers": groups, "window_seconds": 0.01,
+        "gateway": {"policy": str(rng.choice((*GATEWAYS, "mine"))), "seed": int(rng.integers(9)), "active_weight": 0.5,
+                    "balance_requests": int(rng.integers(0, 4)), "balance_ratio": 1.1, "match_ratio": 0.2},
+        "workload": {"mode": str(rng.choice(("open", "closed"))), "think_seconds": [None, 0.01][rng.integers(2)]},
+    }  # fmt: skip
+    return trace(requests, page=4, sessions=sessions.tolist()), config

@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 
 from kvsweep.calibrate.runs import Floats, MeasuredRun
+from kvsweep.cluster import columns as col
 from kvsweep.cluster.vllm import columns as c
+from kvsweep.cluster.vllm.limits import Limits, assumed_blocks, default_graphs
 from kvsweep.cluster.vllm.profile import StepProfile, step_times
-from kvsweep.cluster.vllm.serve import Served, content_keys, run
-from kvsweep.cluster.vllm.state import Arrival, Limits
-from kvsweep.errors import InputError
-
-MEMORY_SHARE = 0.9
-"""Share of the GPU's memory the engine takes unless told otherwise (gpu_memory_utilization)."""
-MOST_GRAPHS = 512
+from kvsweep.cluster.vllm.serve import Arrival, Served, content_keys, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +29,12 @@ class Replay:
     @property
     def first_token(self) -> Floats:
         """Return the predicted times of the first tokens [s]."""
-        return self.served.seconds(c.FIRST_TOKEN)
+        return self.served.seconds(col.FIRST_TOKEN)
 
     @property
     def finish(self) -> Floats:
         """Return the predicted times of the last tokens [s]."""
-        return self.served.seconds(c.FINISH)
+        return self.served.seconds(col.FINISHED)
 
 
 def replay(measured: MeasuredRun, profile: StepProfile, **changes: Any) -> Replay:
@@ -91,25 +87,12 @@ def limits_of(engine: Mapping[str, Any], profile: StepProfile) -> tuple[Limits, 
     return limits, notes
 
 
-def assumed_blocks(profile: StepProfile, block_tokens: int, memory: float | None = None) -> int:
-    """Return floor((0.9·memory − weights)/(block·KV bytes)) [blocks]; raises InputError for an unknown memory."""
-    known = float(memory or profile.memory_bytes) * profile.tp
-    if not known:
-        raise InputError(f"{profile.name}: memory_bytes: not known, nor num_gpu_blocks; allowed: --blocks")
-    left = MEMORY_SHARE * known - profile.weights_bytes
-    blocks = int(left // (block_tokens * profile.kv_bytes_per_token))
-    if blocks < 2:
-        raise InputError(f"{profile.name}: the weights leave no room for KV; allowed: more memory, or --blocks")
-    return blocks
-
-
 def captured_graphs(engine: Mapping[str, Any], max_sequences: int) -> tuple[int, ...]:
     """Return the captured batch sizes: those of the run, or the engine's default, up to min(512, 2 x sequences)."""
     stated = _part(_part(engine, "resolved_config"), "compilation_config").get("cudagraph_capture_sizes")
     if isinstance(stated, list) and stated:
         return tuple(sorted(int(size) for size in stated))
-    largest = min(MOST_GRAPHS, 2 * max_sequences)
-    return tuple(size for size in (1, 2, 4, *range(8, 257, 8), *range(272, MOST_GRAPHS + 1, 16)) if size <= largest)
+    return default_graphs(max_sequences)
 
 
 def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

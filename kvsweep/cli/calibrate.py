@@ -168,7 +168,8 @@ def print_lines(lines: Sequence[Any]) -> None:
 @click.option("--force", is_flag=True, help="Overwrite the figure.")
 def check(profile: str, source: Path | None, figure: Path | None, output_format: str, force: bool) -> None:
     """Print the error, domain and origin of each model of PROFILE, a step profile or the name of a shipped one."""
-    from kvsweep.calibrate.check import compared, find_profile, summary
+    from kvsweep.calibrate.check import compared, summary
+    from kvsweep.cluster.profiles import find_profile
     from kvsweep.cluster.vllm.profile import read_step_profile
 
     if (figure is None) != (source is None):

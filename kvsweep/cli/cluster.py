@@ -39,46 +39,79 @@ def _suffixed(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path 
 
 @cluster.command("init")
 @click.option("--preset", "name", default="qwen3-8b-1p1d", show_default=True, metavar="NAME",
-              help="Set-up of the paper: qwen3-8b or qwen3-32b, -1p1d or -3p1d.")  # fmt: skip
+              help="Set-up of the paper: qwen3-8b or qwen3-32b, -1p1d or -3p1d; or vllm.")  # fmt: skip
 @click.option("--fidelity", type=click.Choice(("paper", "engine")), default="engine", show_default=True,
-              help="Rules of the engine, or of the paper, whose set-ups these are.")  # fmt: skip
+              help="Rules of the engine, or of the paper, whose set-ups these are; not of vllm.")  # fmt: skip
 @click.option("--model", metavar="KEY", show_default="the preset's", help="Model of the profile.")
 @click.option("--gpu", metavar="KEY", show_default="the preset's", help="GPU of the profile.")
 @click.option("--tp", type=click.IntRange(1, 1024), show_default="the preset's", help="GPUs of a worker.")
-@click.option("--link", default="rdma-400g", show_default=True, metavar="KEY", help="Link of the handoff.")
+@click.option("--link", metavar="KEY", show_default="rdma-400g", help="Link of the handoff.")
 @click.option("--output", "-o", type=_PATH, metavar="FILE", default=Path("cluster.yaml"), show_default=True,
               callback=_suffixed(".yaml", ".yml"), help="Cluster file to write.")  # fmt: skip
 @click.option("--profile", type=_PATH, metavar="FILE", default=Path("profile.yaml"), show_default=True,
               callback=_suffixed(".yaml", ".yml"), help="Profile to write.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite the files.")
 def init(name: str, output: Path, profile: Path, force: bool, fidelity: str, **given: Any) -> None:
-    """Write a commented cluster file, and an assumed profile: a roofline of the catalog's figures."""
+    """Write a commented cluster file, and an assumed profile: a roofline of the catalog's figures.
+
+    For vLLM workers the profile is one of the step profiles that come with kvsweep, by GPU and model.
+    """
+    from kvsweep.cluster.presets import VLLM
+
+    if output.resolve() == profile.resolve():
+        raise InputError(f"--profile: {profile} is the cluster file, too; allowed: another name")
+    for path, option in ((output, "--output"), (profile, "--profile")):
+        check_writable(path, force, option)
+    if name == VLLM:
+        texts, about = _vllm_files(fidelity, given)
+    else:
+        texts, about = _preset_files(name, fidelity, given)
+    for path, text in zip((output, profile), texts, strict=True):
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        say(f"wrote {path}")
+    say(f"{profile} is {about}")
+
+
+def _preset_files(name: str, fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], str]:
+    """Return cluster file and profile of a set-up of the paper, and what the profile is."""
     from kvsweep.catalog import load
     from kvsweep.cluster.presets import cluster_file, preset, profile_file
     from kvsweep.cluster.roofline import roofline
 
     setup = preset(name)
-    link = given.pop("link")
     model, gpu, tp = (given[key] or getattr(setup, key) for key in ("model", "gpu", "tp"))
-    if output.resolve() == profile.resolve():
-        raise InputError(f"--profile: {profile} is the cluster file, too; allowed: another name")
-    for path, option in ((output, "--output"), (profile, "--profile")):
-        check_writable(path, force, option)
-    texts = {
-        output: cluster_file(name, setup.n_prefill, tp, fidelity),
-        profile: profile_file(roofline(load(), model, gpu, tp, link)),
-    }
-    for path, text in texts.items():
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-        say(f"wrote {path}")
-    say(f"{profile} is assumed, not measured: a roofline of {model} on {tp} x {gpu}")
+    service = roofline(load(), model, gpu, tp, given["link"] or "rdma-400g")
+    texts = cluster_file(name, setup.n_prefill, tp, fidelity), profile_file(service)
+    return texts, f"assumed, not measured: a roofline of {model} on {tp} x {gpu}"
+
+
+def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], str]:
+    """Return a file of vLLM workers and a step profile that comes with kvsweep, and what that is."""
+    from kvsweep.catalog import load
+    from kvsweep.cluster.presets import VLLM_GPU, VLLM_MODEL, vllm_file
+    from kvsweep.cluster.profiles import find_profile
+    from kvsweep.cluster.vllm.profile import read_step_profile
+
+    if fidelity != "engine":
+        raise InputError("--fidelity: paper; vllm workers have one; allowed: engine")
+    if given["link"] is not None:
+        raise InputError(f"--link: {given['link']}; vllm workers hand nothing off; allowed: without it")
+    path = find_profile(f"{given['gpu'] or VLLM_GPU}-{given['model'] or VLLM_MODEL}")
+    profile = read_step_profile(path)
+    if given["tp"] not in (None, profile.tp):
+        raise InputError(f"--tp: {given['tp']}; allowed: {profile.tp}, as {path.stem} has")
+    known = load().gpus.get(given["gpu"] or VLLM_GPU)
+    memory = (known.visible_memory or known.memory) if known is not None else None
+    text = vllm_file(profile, memory.capacity_bytes if memory is not None else None)
+    return (text, path.read_text(encoding="utf-8")), f"{path.stem}, which comes with kvsweep: {profile.note}"
 
 
 @cluster.command("run")
 @click.argument("trace", type=_PATH, metavar="TRACE")
 @click.option("--config", type=_PATH, metavar="FILE", required=True, help="Cluster file (kvsweep cluster init).")
-@click.option("--profile", type=_PATH, metavar="FILE", required=True, help="Profile of service models.")
+@click.option("--profile", type=_PATH, metavar="FILE", required=True,
+              help="Profile of service models; of vllm workers a step profile, or a shipped one's name.")  # fmt: skip
 @click.option("--output", "-o", type=_PATH, metavar="FILE", required=True, callback=_suffixed(".nc"),
               help="NetCDF file of the result.")  # fmt: skip
 @click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
@@ -95,15 +128,16 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     The trace is read as by `kvsweep trace`; its blocks are brought to the cluster's pages.
     """
     from kvsweep.cluster.config import stated_in
-    from kvsweep.cluster.profile import read_profile
+    from kvsweep.cluster.drive import is_compiled
+    from kvsweep.cluster.profiles import read_any_profile
 
     force, events = options.pop("force"), options.pop("events")
     _check_outputs(output, events, force)
-    stated, service = stated_in(config), read_profile(profile)
-    fidelity, unused = _about(stated, str(config))
+    stated, service = stated_in(config), read_any_profile(profile)
+    core, unused = _about(stated, str(config))
     from kvsweep.cluster.events import write_events
     from kvsweep.cluster.outcome import dataset
-    from kvsweep.cluster.simulation import finish, is_compiled
+    from kvsweep.cluster.simulation import finish
     from kvsweep.results.files import write_netcdf
     from kvsweep.trace.read import read_trace
 
@@ -113,7 +147,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
             say(f"{profile}: assumed, not measured")
         for line in unused:
             say(f"{config}: {line}")
-        if not is_compiled(fidelity):
+        if not is_compiled(core):
             say("compiling the simulator, once (a minute or some)")
     finished = finish(requests, stated, service, **options)
     if not quiet:
@@ -136,12 +170,12 @@ def _check_outputs(output: Path, events: Path | None, force: bool) -> None:
 
 
 def _about(stated: dict[str, Any], where: str) -> tuple[str, list[str]]:
-    """Return the fidelity of a cluster file, and a line for what it states without effect."""
+    """Return the core of a cluster file, and a line for what it states without effect."""
     from kvsweep.cluster.config import parse_config
     from kvsweep.cluster.notes import notes_of
 
     config = parse_config(stated, where)
-    return config.fidelity, notes_of(config, stated)
+    return config.core, notes_of(config, stated)
 
 
 def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, float]:

@@ -42,8 +42,8 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
     Sizes are simulated whole, from that of the sizing formula on. Exit code 1 says that not even the most are enough.
     """
     from kvsweep.cluster.config import read_config
-    from kvsweep.cluster.profile import read_profile
-    from kvsweep.studies.plan import make_search
+    from kvsweep.cluster.profiles import read_any_profile, service_profile
+    from kvsweep.studies.plan import check_roles, make_search
     from kvsweep.studies.plan import plan as find
     from kvsweep.trace.convert import scale_to_rate
     from kvsweep.trace.read import read_trace
@@ -51,7 +51,9 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
     if not 0.0 < given["attainment"] <= 1.0:
         raise InputError(f"--attainment: {given['attainment']:g}; allowed: more than 0, at most 1")
     limits = limits_of(given["slo"])
-    cluster_config, service = read_config(config), read_profile(profile)
+    cluster_config = read_config(config)
+    check_roles(cluster_config)
+    service = service_profile(cluster_config, read_any_profile(profile))
     slo = cluster_config.slo
     limits = limits or {
         name: limit for name in ("ttft", "tpot", "e2e") if (limit := getattr(slo, f"{name}_seconds")) is not None

@@ -41,10 +41,10 @@ def validate(
     RUN: a folder with meta.json and requests.jsonl, the .json of vllm bench serve --save-detailed, AIPerf's
     profile_export.jsonl, or a .csv of arrival,prompt_tokens,output_tokens,ttft,e2e.
     """
-    from kvsweep.calibrate.check import find_profile
     from kvsweep.calibrate.measures import measures
     from kvsweep.calibrate.replay import replay
     from kvsweep.calibrate.runs import read_run
+    from kvsweep.cluster.profiles import find_profile
     from kvsweep.cluster.vllm.profile import read_step_profile
 
     if output is not None:

@@ -33,6 +33,12 @@ SharingId = Literal["none", "processor_sharing", "fifo"]
 
 GRAPH_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32)
 """Batch sizes decode graphs are captured for unless the file says otherwise [requests]."""
+VLLM_BLOCK = 16
+"""Page size of vLLM workers unless the file says otherwise [token]."""
+NOT_OF_VLLM = ("eviction", "retention", "retrieval", "write", "handoff_sharing", "engine", "l3")
+"""Fields of the cluster file that vLLM workers know nothing of."""
+NOT_OF_VLLM_GATEWAY = ("tree_tokens", "host_credit", "disk_credit")
+"""And of the gateway before them: it sees caches of the device alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,31 @@ class ColocatedGroup:
     chunk_tokens: Tokens = 4096
     max_running: Running = 32
     graph_buckets: tuple[int, ...] = GRAPH_BUCKETS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmGroup:
+    """Equal vLLM workers, in the engine's terms (``vllm/README.md``).
+
+    `n_blocks` [blocks] is what the engine reports, null block included; None is what fits by the profile.
+    `graph_buckets` [requests] are ascending, () for none (eager); None is what the engine captures by itself.
+    """
+
+    count: Workers = 1
+    tp: Ranks
+    n_blocks: Annotated[int, Range("blocks", 2, 1e7)] | None = None
+    token_budget: Annotated[int, Range("tokens", 1, 1e6)] = 2048
+    max_sequences: Running = 256
+    reserve_full: bool = True
+    steps_in_flight: Annotated[int, Range("steps", 1, 2)] = 2
+    prefix_cache: bool = True
+    graph_buckets: tuple[int, ...] | None = None
+
+
+KINDS: Mapping[str, Any] = {
+    "prefill": PrefillGroup, "decode": DecodeGroup, "colocated": ColocatedGroup, "vllm": VllmGroup,
+}  # fmt: skip
+"""Groups of workers by role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +214,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """A whole cluster file; colocated workers stand under `prefill` and `decode` both."""
+    """A whole cluster file; colocated workers stand under `prefill` and `decode` both, vLLM ones by themselves."""
 
     name: str = "cluster"
     fidelity: Fidelity = "engine"
@@ -201,21 +232,27 @@ class ClusterConfig:
     window_seconds: Seconds = 5.0
     prefill: tuple[PrefillGroup | ColocatedGroup, ...] = ()
     decode: tuple[DecodeGroup | ColocatedGroup, ...] = ()
+    vllm: tuple[VllmGroup, ...] = ()
+
+    @property
+    def core(self) -> str:
+        """Return the name of the rules it is simulated by: those of its fidelity, or of vLLM workers."""
+        return "vllm" if self.vllm else self.fidelity
 
     @property
     def n_prefill(self) -> int:
-        """Return the number of prefill workers."""
-        return sum(group.count for group in self.prefill)
+        """Return the number of workers that prefill."""
+        return sum(group.count for group in (*self.prefill, *self.vllm))
 
     @property
     def n_decode(self) -> int:
-        """Return the number of decode workers."""
-        return sum(group.count for group in self.decode)
+        """Return the number of workers that decode."""
+        return sum(group.count for group in (*self.decode, *self.vllm))
 
     @property
     def is_colocated(self) -> bool:
         """Return whether each worker both prefills and decodes."""
-        return any(isinstance(group, ColocatedGroup) for group in self.prefill)
+        return bool(self.vllm) or any(isinstance(group, ColocatedGroup) for group in self.prefill)
 
     def prefill_workers(self) -> list[PrefillGroup | ColocatedGroup]:
         """Return the group of each prefill worker, by its number."""
@@ -224,6 +261,10 @@ class ClusterConfig:
     def decode_workers(self) -> list[DecodeGroup | ColocatedGroup]:
         """Return the group of each decode worker, by its number."""
         return [group for group in self.decode for _ in range(group.count)]
+
+    def vllm_workers(self) -> list[VllmGroup]:
+        """Return the group of each vLLM worker, by its number."""
+        return [group for group in self.vllm for _ in range(group.count)]
 
 
 def read_config(path: Path) -> ClusterConfig:
@@ -244,12 +285,15 @@ def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
     """Return the configuration stated by `values`, as in a cluster file; `where` is what messages call it."""
     values = dict(values)
     groups = values.pop("workers", None)
-    for name in ("prefill", "decode"):
+    for name in ("prefill", "decode", "vllm"):
         if name in values:
             raise InputError(f"{where}: {name}: workers are a list; allowed: workers: [{{role: {name}, …}}]")
     fields = read_fields(ClusterConfig, values, where)
     require_fields(ClusterConfig, fields, where, {})
-    config = ClusterConfig(**fields, **_groups(groups, f"{where}: workers"))
+    found = _groups(groups, f"{where}: workers")
+    if "vllm" in found:
+        fields.setdefault("page_size", VLLM_BLOCK)
+    config = ClusterConfig(**fields, **found)
     _check_fidelity(config, values, where)
     _check(config, where)
     return config
@@ -258,14 +302,15 @@ def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
 def config_mapping(config: ClusterConfig) -> dict[str, Any]:
     """Return `config` as a cluster file would state it, everything resolved."""
     values = dataclasses.asdict(config)
-    by_role = {role: values.pop(role) for role in ("prefill", "decode")}
-    if config.is_colocated:
+    by_role = {role: values.pop(role) for role in ("prefill", "decode", "vllm")}
+    if config.vllm:
+        for name in NOT_OF_VLLM_GATEWAY:
+            del values["gateway"][name]
+        values = {name: value for name, value in values.items() if name not in NOT_OF_VLLM}
+    elif config.is_colocated:
         by_role = {"colocated": by_role["prefill"]}
-    groups = [{"role": role, **group} for role, members in by_role.items() for group in members]
-    for group in groups:
-        if "graph_buckets" in group:
-            group["graph_buckets"] = list(group["graph_buckets"])
-    if values["l3"] is None:
+    groups = [{"role": role, **_stated(group)} for role, members in by_role.items() for group in members]
+    if values.get("l3", 0) is None:
         del values["l3"]
     if config.fidelity == "paper":
         del values["engine"], values["gateway"]["tree_tokens"]
@@ -274,46 +319,66 @@ def config_mapping(config: ClusterConfig) -> dict[str, Any]:
     return {**values, "workers": groups}
 
 
+def _stated(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a group of workers as a file would state them."""
+    stated = {name: value for name, value in group.items() if value is not None}
+    if "graph_buckets" in stated:
+        stated["graph_buckets"] = list(stated["graph_buckets"])
+    return stated
+
+
 def _groups(groups: object, where: str) -> dict[str, Any]:
+    """Return the groups of each field of `ClusterConfig` that holds some."""
     if not isinstance(groups, list) or not groups:
         raise InputError(f"{where}: {shown(groups)} is not a list of groups; allowed: prefill and decode workers")
-    kinds: dict[str, Any] = {"prefill": PrefillGroup, "decode": DecodeGroup, "colocated": ColocatedGroup}
-    found: dict[str, list[Any]] = {role: [] for role in kinds}
+    found: dict[str, list[Any]] = {role: [] for role in KINDS}
     for i, group in enumerate(groups):
-        at = f"{where}[{i}]"
-        if not isinstance(group, Mapping):
-            raise InputError(f"{at}: {shown(group)} is not a mapping of fields; allowed: role, count, tp, …")
-        fields = dict(group)
-        role = fields.pop("role", None)
-        if not isinstance(role, str) or role not in found:
-            raise unknown_name(f"{at}: role", role, found)
-        if role != "prefill" and "graph_buckets" in fields:
-            buckets = _buckets(fields.pop("graph_buckets"), f"{at}: graph_buckets")
-            found[role].append(dataclasses.replace(read_record(kinds[role], fields, at), graph_buckets=buckets))
-        else:
-            found[role].append(read_record(kinds[role], fields, at))
-    colocated = tuple(found.pop("colocated"))
-    if colocated:
-        if found["prefill"] or found["decode"]:
-            raise InputError(f"{where}: colocated workers beside others; allowed: only those, or prefill and decode")
-        return {"prefill": colocated, "decode": colocated}
-    for role, members in found.items():
-        if not members:
+        role, read = _group(group, f"{where}[{i}]")
+        found[role].append(read)
+    for role in ("vllm", "colocated"):
+        if found[role]:
+            if any(members for other, members in found.items() if other != role):
+                raise InputError(f"{where}: {role} workers beside others; allowed: only those, or prefill and decode")
+            members = tuple(found[role])
+            return {"vllm": members} if role == "vllm" else {"prefill": members, "decode": members}
+    for role in ("prefill", "decode"):
+        if not found[role]:
             raise InputError(f"{where}: no {role} worker; allowed: at least one of each role, prefill and decode")
-    return {role: tuple(members) for role, members in found.items()}
+    return {role: tuple(found[role]) for role in ("prefill", "decode")}
+
+
+def _group(group: object, at: str) -> tuple[str, Any]:
+    """Return a group of workers and its role."""
+    if not isinstance(group, Mapping):
+        raise InputError(f"{at}: {shown(group)} is not a mapping of fields; allowed: role, count, tp, …")
+    fields = dict(group)
+    role = fields.pop("role", None)
+    if not isinstance(role, str) or role not in KINDS:
+        raise unknown_name(f"{at}: role", role, KINDS)
+    if role == "prefill" or fields.get("graph_buckets") is None:
+        return role, read_record(KINDS[role], fields, at)
+    buckets = _buckets(fields.pop("graph_buckets"), f"{at}: graph_buckets", or_none=role == "vllm")
+    return role, dataclasses.replace(read_record(KINDS[role], fields, at), graph_buckets=buckets)
 
 
 def _check_fidelity(config: ClusterConfig, values: Mapping[str, Any], where: str) -> None:
-    """Refuse options that the chosen fidelity does not know."""
+    """Refuse options that the chosen fidelity, or vLLM workers, do not know."""
+    gateway = values.get("gateway") or {}
+    if config.vllm:
+        unfit = [name for name in NOT_OF_VLLM if values.get(name) is not None]
+        unfit += [f"gateway: {name}" for name in NOT_OF_VLLM_GATEWAY if gateway.get(name) is not None]
+        if unfit:
+            raise InputError(f"{where}: {unfit[0]}: unknown to vllm workers; allowed: a file without it")
+        if config.fidelity != "engine":
+            raise InputError(f"{where}: fidelity: paper: vllm workers have one; allowed: engine, or a file without it")
     if config.fidelity == "engine":
         if config.l3 is not None and not writes_through(config.write.policy):
             raise InputError(f"{where}: l3: with write policy {config.write.policy}; allowed: one that writes through")
         return
-    gateway = values.get("gateway")
     unknown = {
         "engine": values.get("engine") is not None,
         "l3": config.l3 is not None,
-        "gateway: tree_tokens": isinstance(gateway, Mapping) and gateway.get("tree_tokens") is not None,
+        "gateway: tree_tokens": gateway.get("tree_tokens") is not None,
         f"write: policy: {config.write.policy}": config.write.policy not in ("write_through", "none"),
         "workers: role: colocated": config.is_colocated,
     }
@@ -322,10 +387,10 @@ def _check_fidelity(config: ClusterConfig, values: Mapping[str, Any], where: str
             raise InputError(f"{where}: {name}: unknown to fidelity paper; allowed: fidelity: engine, or without it")
 
 
-def _buckets(values: object, where: str) -> tuple[int, ...]:
+def _buckets(values: object, where: str, or_none: bool) -> tuple[int, ...]:
     if (
         not isinstance(values, list)
-        or not values
+        or not (values or or_none)
         or not all(type(value) is int and 1 <= value <= 65_536 for value in values)
         or sorted(set(values)) != values
     ):

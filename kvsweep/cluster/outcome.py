@@ -15,8 +15,9 @@ from kvsweep.cluster.config import ClusterConfig, config_mapping
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine import report as engine
 from kvsweep.cluster.plugins import Plugin, Plugins
-from kvsweep.cluster.profile import Profile, profile_mapping
+from kvsweep.cluster.profiles import AnyProfile, any_profile_mapping
 from kvsweep.cluster.state import State
+from kvsweep.cluster.vllm import report as vllm
 from kvsweep.policies.registry import Policy
 from kvsweep.results.dataset import sweep_dataset, text_array, timestamp
 from kvsweep.trace.model import Trace
@@ -43,16 +44,19 @@ class Finished:
     state: State
     trace: Trace
     config: ClusterConfig
-    profile: Profile
+    profile: AnyProfile
     policy: Policy
     plugins: Plugins
     cpu_seconds: float
+    memory_bytes: int
+    """Of the run's arrays [byte]."""
     unused: tuple[str, ...] = ()
+    """What the cluster file states without effect."""
 
     @property
     def is_engine(self) -> bool:
         """Return whether the engine's core made it."""
-        return self.config.fidelity == "engine"
+        return self.config.core == "engine"
 
     @property
     def end(self) -> int:
@@ -70,7 +74,7 @@ def dataset(run: Finished) -> xr.Dataset:
         "worker": (("worker",), text_array(worker_names(config))),
         "worker_role": (("worker",), text_array(_roles(config))),
         "tier": (("tier",), text_array(TIERS)),
-        "cause": (("cause",), text_array(engine.CAUSES if run.is_engine else CAUSES)),
+        "cause": (("cause",), text_array(CAUSES_OF[config.core])),
     }
     return sweep_dataset(variables, coords, attributes_of(run), squeeze=False)
 
@@ -96,7 +100,7 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         "title": f"kvsweep cluster run: {run.config.name}",
         "history": f"{timestamp()} kvsweep cluster run",
         "references": REFERENCES,
-        "comment": engine.ASSUMPTIONS if run.is_engine else ASSUMPTIONS,
+        "comment": ASSUMPTIONS_OF[run.config.core],
         "kvsweep_result": "cluster",
         "kvsweep_fidelity": run.config.fidelity,
         "kvsweep_extensions": engine.extensions(run.config, run.policy, run.plugins) if run.is_engine else None,
@@ -104,16 +108,16 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         "kvsweep_profile_kind": run.profile.kind,
         "kvsweep_trace": run.trace.source,
         "kvsweep_trace_notes": [str(note) for note in run.trace.notes],
-        "kvsweep_retrieval": f"{run.policy.name} ({run.policy.origin})",
+        "kvsweep_retrieval": None if run.config.vllm else f"{run.policy.name} ({run.policy.origin})",
         "kvsweep_gateway": _named(run.config.gateway.policy, run.plugins.gateway),
-        "kvsweep_eviction": _named(run.config.eviction.policy, run.plugins.eviction),
-        "kvsweep_retention": _named(run.config.retention.policy, run.plugins.retention),
+        "kvsweep_eviction": None if run.config.vllm else _named(run.config.eviction.policy, run.plugins.eviction),
+        "kvsweep_retention": None if run.config.vllm else _named(run.config.retention.policy, run.plugins.retention),
         "kvsweep_foresight": foresight(run.config) or None,
         "kvsweep_growth_tokens": _growth(run),
         "kvsweep_retention_seconds": _chosen_ttl(run),
         "kvsweep_config": config_mapping(run.config),
         "kvsweep_config_notes": list(run.unused),
-        "kvsweep_profile": profile_mapping(run.profile),
+        "kvsweep_profile": any_profile_mapping(run.profile),
         "kvsweep_operations": operations,
         "kvsweep_extrapolated_ratio": beyond / operations if operations else 0.0,
         "kvsweep_simulated_seconds": run.end * 1e-12,
@@ -181,6 +185,8 @@ def _requests(run: Finished) -> Variables:
     hits = np.zeros((len(request), len(TIERS)), dtype=np.int64)
     if run.is_engine:
         hits[:] = engine.hits(state) * page
+    elif run.config.vllm:
+        hits[:, 0] = vllm.hits(state)
     else:
         hits[:, 0], hits[:, 1] = request[:, col.MATCHED] * page, request[:, col.RETRIEVED] * page
     hits[rejected] = 0
@@ -201,12 +207,13 @@ def _requests(run: Finished) -> Variables:
     }
     found |= {name: (("request",), values) for name, values in per_request.items()}
     found["hit_tokens"] = (("request", "tier"), hits)
-    found["queue_delay"] = (("request", "cause"), engine.delays(state) if run.is_engine else _delays(request))
+    found["queue_delay"] = (("request", "cause"), DELAYS_OF[run.config.core](state))
     return found
 
 
-def _delays(request: NDArray[np.int64]) -> NDArray[np.float64]:
+def _delays(state: State) -> NDArray[np.float64]:
     """Return the time each request waited, by cause (paper/README §12) [s]; (request, cause)."""
+    request = state.request
     slots, capacity = request[:, col.SLOTS_BEFORE] * 1e-12, request[:, col.CAPACITY_BEFORE] * 1e-12
     admitted, began, ready = request[:, col.ADMITTED], request[:, col.BEGAN], request[:, col.READY]
     h2d = np.where(request[:, col.H2D_BEGAN] >= 0, request[:, col.H2D_BEGAN] - admitted, 0) * 1e-12
@@ -224,6 +231,12 @@ def _delays(request: NDArray[np.int64]) -> NDArray[np.float64]:
     table[request[:, col.REJECTED] == 1] = np.nan
     # Differences of times that are exact in [ps] may leave a hair below 0 in [s].
     return np.asarray(np.maximum(table, 0.0))
+
+
+CAUSES_OF = {"paper": CAUSES, "engine": engine.CAUSES, "vllm": vllm.CAUSES}
+ASSUMPTIONS_OF = {"paper": ASSUMPTIONS, "engine": engine.ASSUMPTIONS, "vllm": vllm.ASSUMPTIONS}
+DELAYS_OF = {"paper": _delays, "engine": engine.delays, "vllm": vllm.delays}
+"""What runs of each core tell otherwise."""
 
 
 def _windows(state: State, end: int) -> Variables:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import yaml
 
+from kvsweep.cluster.config import VLLM_BLOCK
 from kvsweep.cluster.eviction import POLICIES as EVICTIONS
 from kvsweep.cluster.gateway import POLICIES as GATEWAYS
 from kvsweep.cluster.profile import Profile, profile_mapping
+from kvsweep.cluster.vllm.limits import MEMORY_SHARE, assumed_blocks
+from kvsweep.cluster.vllm.profile import StepProfile
 from kvsweep.errors import unknown_name
 
 
@@ -102,6 +105,47 @@ window_seconds: 5              # of the time series in the result
 """
 
 
+_VLLM = """\
+# vLLM workers for `kvsweep cluster run`; rules: kvsweep/cluster/vllm/README.md. Times in [s].
+name: {name}
+page_size: 16                  # tokens in a KV block
+
+workers:
+  - role: vllm
+    count: 4
+    tp: {tp}                      # GPUs of a worker; the step profile must be of as many
+    n_blocks: {n_blocks:<13}    # KV blocks as the engine reports them (num_gpu_blocks),
+                               # {why}.
+                               # Left out: the same of the GPU memory that the profile states
+    token_budget: 2048         # tokens of a step (max_num_batched_tokens)
+    max_sequences: 256         # requests of a step (max_num_seqs)
+    steps_in_flight: 2         # 2: the next step is scheduled while one runs (async scheduling) | 1
+    reserve_full: true         # a request is admitted when there are blocks for all of its tokens
+    prefix_cache: true
+    # graph_buckets: [1, 2, 4, 8, 16]   # captured batch sizes, [] for none; left out: those the engine captures
+
+workload:
+  mode: open                   # open: requests arrive when the trace says | closed: the next one of a session arrives
+                               # when the answer before it is complete and its user has thought: as long as the trace
+                               # says, else think_seconds, else as long as the recorded arrivals are apart
+
+gateway:
+  # {gateways}, or a policy file's
+  policy: round_robin
+  seed: 0                      # of random, power_of_two and the ties of kv_cost
+  balance_requests: 32         # cache_aware: loads are out of balance if they differ by more requests than this
+  balance_ratio: 1.5           # ... and by more than this factor
+  match_ratio: 0.3             # ... and a prefix counts if it is more of the prompt than this
+  prefill_load_scale: 1.0      # kv_cost: weight of a block that is to be computed beside one that is held
+  device_credit: 1.0           # ... blocks not to compute for each block cached
+  active_weight: 0.0           # ... weight of a request in progress [blocks]
+
+slo: {{}}                        # ttft_seconds, tpot_seconds, e2e_seconds: what goodput counts
+window_seconds: 5              # of the time series in the result
+"""
+VLLM = "vllm"
+"""Preset of vLLM workers, for one of the step profiles that come with kvsweep."""
+VLLM_MODEL, VLLM_GPU = "llama-3.1-8b", "h100-sxm"
 _TREE = """\
   # tree_tokens: 16777216      # cache_aware: prompts the gateway remembers for each worker
 """
@@ -130,10 +174,22 @@ _NO_ENGINE = """\
 
 
 def preset(name: str) -> Preset:
-    """Return the preset `name`."""
+    """Return the preset `name` of the paper."""
     if name not in PRESETS:
-        raise unknown_name("--preset", name, PRESETS)
+        raise unknown_name("--preset", name, (*PRESETS, VLLM))
     return PRESETS[name]
+
+
+def vllm_file(profile: StepProfile, memory: float | None) -> str:
+    """Return a commented file of vLLM workers for `profile`, on GPUs of `memory` [byte] where it does not know that."""
+    known = profile.memory_bytes or memory
+    return _VLLM.format(
+        name=VLLM,
+        tp=profile.tp,
+        n_blocks=assumed_blocks(profile, VLLM_BLOCK, known),
+        why=f"here ({MEMORY_SHARE} x {float(known or 0.0):.4g} - weights)/(16 x KV bytes)",
+        gateways=" | ".join(GATEWAYS),
+    )
 
 
 def cluster_file(name: str, n_prefill: int, tp: int, fidelity: str) -> str:

@@ -31,10 +31,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     """Return the state before the first arrival; raises InputError for what cannot be run."""
     if not len(trace):
         raise InputError("the trace has no requests; allowed: at least one")
-    try:
-        found = chains(trace, config.page_size)
-    except InputError as error:
-        raise InputError(f"page_size: {error}") from error
+    found = paged(trace, config.page_size)
     times = coefficients(profile, config.page_size)
     _check(trace, config, profile)
     by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady", "tlru")
@@ -42,13 +39,12 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     request = _requests(trace, config.page_size)
     later = turns(trace, config, LONGEST)
-    _let_wait(request, later)
+    let_wait(request, later)
     n_resources = 2 * n_decode + 3 * n_prefill + 1
     real = np.zeros(col.N_REAL + 2 * (2 * n_prefill + n_decode))
     real[: col.N_REAL] = _real_settings(config, profile, policy)
     decode = _decode_workers(config, profile)
     run = _scalars(trace, config, times, policy, found)
-    lists = _lists(trace, config, found, later, run)
     n_entries = _most_entries(found, n_prefill)
     state = State(
         run=run,
@@ -56,7 +52,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
         request=request,
         prefill=_prefill_workers(config),
         decode=decode,
-        lists=lists,
+        lists=lists(trace, config, found, later, run),
         chain=_places(found),
         entry_of=_slots(n_entries),
         entry=np.zeros((n_entries, col.N_ENTRY), dtype=np.int64),
@@ -69,7 +65,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
         due=winner_tree(n_resources, int(request[0, col.ARRIVAL])),
     )
     request[:, col.CHAIN], request[:, col.CHAIN_END] = found.offsets[:-1], found.offsets[1:]
-    request[:, col.DRAW : col.DRAW + 4] = np.random.default_rng(config.gateway.seed).integers(0, 2**31, (n, 4))
+    request[:, col.DRAW : col.DRAW + 4] = draws(config, n)
     for side, table in enumerate((state.prefill, state.decode)):
         state.run[col.LEAST_POOL + side] = table[:, col.POOL].min()
         state.run[col.MOST_POOL + side] = table[:, col.POOL].max()
@@ -80,6 +76,19 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     state.run[col.INBOUND] = state.run[col.GROWTH] + config.page_size
     state.run[col.TIMES] = state.run[col.INBOUND] + n_prefill
     return extend(state, trace, config, profile) if config.fidelity == "engine" else state
+
+
+def paged(trace: Trace, page_size: int) -> Chains:
+    """Return the chains of `trace`; raises InputError for pages that its blocks cannot be brought to."""
+    try:
+        return chains(trace, page_size)
+    except InputError as error:
+        raise InputError(f"page_size: {error}") from error
+
+
+def draws(config: ClusterConfig, n: int) -> Ints:
+    """Return the random numbers of the gateway for `n` requests; (request, draw)."""
+    return np.random.default_rng(config.gateway.seed).integers(0, 2**31, (n, 4))
 
 
 def _none(shape: tuple[int, ...]) -> Ints:
@@ -93,14 +102,14 @@ def _places(found: Chains) -> Ints:
     return places
 
 
-def _let_wait(request: Ints, later: Turns) -> None:
+def let_wait(request: Ints, later: Turns) -> None:
     """Have requests that follow another one wait for it to be over."""
     request[later.request, col.ARRIVAL] = -1
     request[later.request, col.THINK] = later.think
     request[later.previous, col.FOLLOWER] = later.request
 
 
-def _lists(trace: Trace, config: ClusterConfig, found: Chains, later: Turns, run: Ints) -> Ints:
+def lists(trace: Trace, config: ClusterConfig, found: Chains, later: Turns, run: Ints) -> Ints:
     """Return the lists of the state, and note in the scalars `run` where each begins."""
     n_sessions = int(trace.session.max(initial=-1)) + 1
     run[col.SESSIONS_DECODE] = n_sessions
@@ -182,11 +191,7 @@ def _scalars(trace: Trace, config: ClusterConfig, times: Coefficients, policy: P
     ttl = _time_to_live(trace, config, found)
     last = round(float(trace.arrival[-1]) * PICO)
     scalars = np.zeros(col.N_RUN, dtype=np.int64)
-    values = {
-        col.PAGE: config.page_size,
-        col.WINDOW: _picoseconds(config.window_seconds),
-        col.GATEWAY: _code(gateway.POLICIES, config.gateway.policy),
-        col.BALANCE_REQUESTS: config.gateway.balance_requests,
+    values = gateway_scalars(config, last) | {
         col.EVICTION: _code(eviction.POLICIES, config.eviction.policy),
         col.BEYOND: _growth(trace, config) - config.eviction.xi_tokens,
         col.RETENTION: _retention_code(config.retention.policy, ttl),
@@ -198,8 +203,6 @@ def _scalars(trace: Trace, config: ClusterConfig, times: Coefficients, policy: P
         col.FRONT: int(policy.recomputes == "front"),
         col.RATE_WINDOW: _picoseconds(config.retrieval.rate_window_seconds),
         col.PAGE_BYTES: times.page_bytes,
-        col.OCCUPANCY_END: last if last > 0 else col.NEVER,
-        col.SUSPECT: -1,
     }
     for column, value in values.items():
         scalars[column] = value
@@ -207,6 +210,18 @@ def _scalars(trace: Trace, config: ClusterConfig, times: Coefficients, policy: P
     scalars[col.PATHS : col.DOMAIN] = times.paths.ravel()
     scalars[col.DOMAIN :] = times.domain.ravel()
     return scalars
+
+
+def gateway_scalars(config: ClusterConfig, last: int) -> dict[int, int]:
+    """Return, by column, the scalars that are the same whatever the workers; `last` is the last arrival [ps]."""
+    return {
+        col.PAGE: config.page_size,
+        col.WINDOW: _picoseconds(config.window_seconds),
+        col.GATEWAY: _code(gateway.POLICIES, config.gateway.policy),
+        col.BALANCE_REQUESTS: config.gateway.balance_requests,
+        col.OCCUPANCY_END: last if last > 0 else col.NEVER,
+        col.SUSPECT: -1,
+    }
 
 
 def _code(built_in: tuple[str, ...], name: str) -> int:
@@ -222,13 +237,7 @@ def _real_settings(
     config: ClusterConfig, profile: Profile, policy: Policy
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     real = np.zeros(col.N_REAL)
-    real[col.BALANCE_RATIO] = config.gateway.balance_ratio
-    real[col.MATCH_RATIO] = config.gateway.match_ratio
-    real[col.LOAD_SCALE] = config.gateway.prefill_load_scale
-    real[col.DEVICE_CREDIT] = config.gateway.device_credit
-    real[col.HOST_CREDIT] = config.gateway.host_credit
-    real[col.DISK_CREDIT] = config.gateway.disk_credit
-    real[col.ACTIVE_WEIGHT] = config.gateway.active_weight
+    gateway_reals(real, config)
     if _retrieval_code(policy) == col.RETRIEVE_ASK:
         if config.slo.ttft_seconds is None:
             raise InputError(
@@ -239,6 +248,17 @@ def _real_settings(
     real[col.PAIR_SECONDS] = profile.prefill.token_pair_seconds
     real[col.RECOMPUTES] = SIDES.index(policy.recomputes)
     return real
+
+
+def gateway_reals(real: np.ndarray[tuple[int], np.dtype[np.float64]], config: ClusterConfig) -> None:
+    """Set the real numbers of gateway policies."""
+    real[col.BALANCE_RATIO] = config.gateway.balance_ratio
+    real[col.MATCH_RATIO] = config.gateway.match_ratio
+    real[col.LOAD_SCALE] = config.gateway.prefill_load_scale
+    real[col.DEVICE_CREDIT] = config.gateway.device_credit
+    real[col.HOST_CREDIT] = config.gateway.host_credit
+    real[col.DISK_CREDIT] = config.gateway.disk_credit
+    real[col.ACTIVE_WEIGHT] = config.gateway.active_weight
 
 
 def _prefill_workers(config: ClusterConfig) -> Ints:
@@ -293,5 +313,10 @@ def _check(trace: Trace, config: ClusterConfig, profile: Profile) -> None:
                 raise InputError(
                     f"{role} workers: tp: {group.tp}; allowed: {profile.tp}, as profile {profile.name!r} has"
                 )
+    check_duration(trace)
+
+
+def check_duration(trace: Trace) -> None:
+    """Refuse a trace that the clock cannot hold."""
     if float(trace.arrival[-1]) > LONGEST:
         raise InputError(f"the trace lasts {trace.arrival[-1]:.4g} s; allowed: at most {LONGEST} s")

@@ -21,6 +21,11 @@ RESOURCES = {
     "handoff": "handoff between prefill and decode workers",
     "decode": "places and step boundaries of decode workers",
     "join": "loop boundaries of prefill workers, whose answer the gateway waits for",
+    "sequences": "places of workers (max_sequences)",
+    "token_budget": "tokens of a step (token_budget)",
+    "blocks": "KV blocks of workers (n_blocks)",
+    "preempted": "KV blocks of workers (n_blocks), which were taken from running requests",
+    "step": "ends of steps: what arrives during one runs two later",
     "none": "nothing: its time is its own service",
 }
 """Resource behind each cause of queueing."""

@@ -40,6 +40,8 @@ def _parts(value: Any, seen: set[int]) -> list[str]:
         return _class_parts(value, seen)
     if isinstance(value, ModuleType | BuiltinFunctionType):
         return [f"{type(value).__name__} {value.__name__}"]
+    if callable(value) and type(value).__module__ == "numpy":  # whose repr may tell where in memory it lies
+        return [f"{type(value).__name__} {value.__module__}.{value.__name__}"]
     if hasattr(value, "tobytes"):  # a NumPy array or scalar is frozen into the kernel with its bytes
         return [f"{type(value).__name__} {value!r}", value.tobytes().hex()]
     return [f"{type(value).__name__} {value!r}"]

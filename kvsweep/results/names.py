@@ -150,6 +150,7 @@ NAMES: Mapping[str, Name] = {
     "n_prefill": Name("1", "prefill workers"),
     "n_decode": Name("1", "decode workers"),
     "n_colocated": Name("1", "workers that prefill and decode"),
+    "n_vllm": Name("1", "vLLM workers"),
     "page_size": Name("1", "tokens in a page"),
     "chunk_tokens": Name("1", "prompt tokens in a prefill step"),
     "device_tokens": Name("1", "KV tokens that fit on the device of a worker"),

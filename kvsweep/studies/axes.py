@@ -13,7 +13,7 @@ from kvsweep.costs.inputs import Field
 from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.grid.axes import FORMS, number_axis
 
-ROLES = ("prefill", "decode", "colocated")
+ROLES = ("prefill", "decode", "colocated", "vllm")
 """Roles of workers, whose fields are named as in ``prefill.max_running``."""
 
 FIELDS: Mapping[str, str] = {
@@ -27,13 +27,17 @@ FIELDS: Mapping[str, str] = {
     "n_prefill": "prefill.count",
     "n_decode": "decode.count",
     "n_colocated": "colocated.count",
+    "n_vllm": "vllm.count",
     "page_size": "page_size",
     "chunk_tokens": "*.chunk_tokens",
     "device_tokens": "*.device_tokens",
     "host_tokens": "*.host_tokens",
 }
 """Axes with names of their own and the field of the cluster file each sets; ``*`` is every role that has it."""
-_LISTED = {"chunk_tokens": ("prefill", "colocated"), "device_tokens": ROLES, "host_tokens": ("prefill", "colocated")}
+_LISTED = {
+    "chunk_tokens": ("prefill", "colocated"), "device_tokens": ("prefill", "decode", "colocated"),
+    "host_tokens": ("prefill", "colocated"),
+}  # fmt: skip
 
 INPUTS = ("profile", "trace")
 """Axes that are files or descriptions, with labels as their points."""
@@ -42,7 +46,7 @@ OTHERS = ("ttl", "link", "request_rate", "rate_scale", "seed")
 
 ORDER = (
     "profile", "trace", "fidelity", "gateway", "eviction", "retention", "retrieval", "write", "handoff_sharing",
-    "n_prefill", "n_decode", "n_colocated", "page_size", "chunk_tokens", "device_tokens", "host_tokens", "",
+    "n_prefill", "n_decode", "n_colocated", "n_vllm", "page_size", "chunk_tokens", "device_tokens", "host_tokens", "",
     "ttl", "link", "request_rate", "rate_scale", "seed",
 )  # fmt: skip
 """Order of the dims; other fields stand where the empty name does, as the study lists them."""
@@ -113,7 +117,8 @@ def set_field(cluster: dict[str, Any], axis: Axis, value: Value, where: str) -> 
     if not tail:
         cluster[head] = value
     elif head == "*":
-        _set_workers(cluster, _LISTED[tail], tail, value)
+        if not _set_workers(cluster, _LISTED[tail], tail, value):
+            raise InputError(f"{where}: no workers of the cluster file have {tail}; allowed: other axes")
     elif head in ROLES:
         found = _set_workers(cluster, (head,), tail, value)
         if not found or (tail == "count" and found > 1):

@@ -17,7 +17,8 @@ import kvsweep.cluster
 from kvsweep.catalog.load import load
 from kvsweep.cluster.config import ClusterConfig, Eviction, Retention, config_mapping, parse_config
 from kvsweep.cluster.plugins import select_plugin
-from kvsweep.cluster.profile import Profile, profile_mapping
+from kvsweep.cluster.profiles import AnyProfile, any_profile_mapping, service_profile, step_profile
+from kvsweep.cluster.vllm.profile import StepProfile
 from kvsweep.errors import InputError
 from kvsweep.grid.fingerprint import fingerprint
 from kvsweep.policies.registry import load_policies
@@ -46,7 +47,7 @@ class Cell:
     point: Mapping[str, Value]
     workload: Workload
     config: ClusterConfig | None
-    profile: Profile | None
+    profile: AnyProfile | None
     refusal: str = ""
     kept: bool = False
 
@@ -79,9 +80,10 @@ def _first(study: Study, names: Sequence[str]) -> dict[str, Value]:
 def _refusal(study: Study, point: Mapping[str, Value]) -> str:
     """Return why a cell that sets only the axes of `point` cannot be, '' if it can."""
     try:
-        for kind, name in policies_of(_config(study, point)):
+        config = _config(study, point)
+        for kind, name in policies_of(config):
             _require(kind, name, study.policy_files)
-        _profile(study.profiles[str(point["profile"])], point.get("link"))
+        _profile(config, study.profiles[str(point["profile"])], point.get("link"))
     except InputError as error:
         return str(error)
     return ""
@@ -98,7 +100,7 @@ def _cell(study: Study, place: tuple[int, ...]) -> Cell:
         config = _config(study, point)
         for kind, name in policies_of(config):
             _require(kind, name, study.policy_files)
-        profile = _profile(study.profiles[str(point["profile"])], point.get("link"))
+        profile = _profile(config, study.profiles[str(point["profile"])], point.get("link"))
     except InputError as error:
         return Cell(place, point, workload, None, None, str(error), kept)
     return Cell(place, point, workload, config, profile, "", kept)
@@ -116,10 +118,16 @@ def _config(study: Study, point: Mapping[str, Value]) -> ClusterConfig:
     return parse_config(values, "cluster")
 
 
-def _profile(profile: Profile, link: Value | None) -> Profile:
-    """Return `profile` with its handoff over another link of the catalog, at that link's full rate."""
+def _profile(config: ClusterConfig, profile: AnyProfile, link: Value | None) -> AnyProfile:
+    """Return `profile` with its handoff over another link of the catalog, at that link's full rate.
+
+    Raises InputError where it is none for the workers of `config`.
+    """
+    profile = (step_profile if config.vllm else service_profile)(config, profile)
     if link is None:
         return profile
+    if isinstance(profile, StepProfile):
+        raise InputError(f"link: {link}: vllm workers hand nothing off; allowed: a study without this axis")
     entry = load().part("links", str(link), "link")
     handoff = dataclasses.replace(
         profile.handoff, bytes_per_s=entry.bandwidth, source=f"one {link} a worker", kind="assumed", payload_bytes=None
@@ -144,7 +152,7 @@ def cell_key(cell: Cell, trace_digest: str, study: Study) -> str:
     assert cell.config is not None and cell.profile is not None
     config = config_mapping(_in_effect(cell.config))
     config.pop("name", None)
-    about = [code_digest(), trace_digest, config, profile_mapping(cell.profile), dict(study.slos)]
+    about = [code_digest(), trace_digest, config, any_profile_mapping(cell.profile), dict(study.slos)]
     about.append([policy_digest(kind, name, study.policy_files) for kind, name in policies_of(cell.config)])
     text = json.dumps(about, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=16).hexdigest()

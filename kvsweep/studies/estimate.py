@@ -60,7 +60,6 @@ def estimate(study: Study, threads: int) -> Estimate:
         each = time.process_time() - began
     except (InputError, ResultError) as error:
         raise InputError(f"{study.where}: the first simulation fails: {error}") from error
-    state_bytes = sum(array.nbytes for array in run.state if hasattr(array, "nbytes"))
     return Estimate(
         simulations=len(outcome.cells),
         references=len(outcome.references),
@@ -70,5 +69,5 @@ def estimate(study: Study, threads: int) -> Estimate:
         seconds_each=each,
         threads=threads,
         seconds=each * requests / max(1, len(trace)) / threads,
-        memory_bytes=2.0 * threads * state_bytes + 2500.0 * len(outcome.cells),
+        memory_bytes=2.0 * threads * run.memory_bytes + 2500.0 * len(outcome.cells),
     )

@@ -180,6 +180,15 @@ def _check(search: Search) -> None:
         raise InputError("workers: several groups of a role; allowed for a plan: one of each, whose count is sought")
 
 
+def check_roles(config: ClusterConfig) -> None:
+    """Refuse workers whose number cannot be sought."""
+    if config.vllm:
+        raise InputError(
+            "workers: role: vllm: no plan is made of these; allowed: prefill, decode, colocated (kvsweep cluster sweep "
+            "has the axis n_vllm)"
+        )
+
+
 def sizing(trace: Trace, config: ClusterConfig, profile: Profile) -> Counts:
     """Return the workers of the sizing formula, without any reuse: prefill, decode."""
     rate = len(trace) / trace.duration if trace.duration else 1.0
@@ -285,4 +294,5 @@ def make_search(
     most: int = 64, **options: Any,
 ) -> Search:  # fmt: skip
     """Return the search over sizes of `config` for a trace, within at most `most` workers of a role."""
+    check_roles(config)
     return Search(trace, config_mapping(config), profile, limits, attainment, most, **options)

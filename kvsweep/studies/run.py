@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvsweep.cluster.drive import is_compiled
 from kvsweep.cluster.outcome import dataset
 from kvsweep.cluster.segments import remembering
-from kvsweep.cluster.simulation import finish, is_compiled
+from kvsweep.cluster.simulation import finish
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results.files import check_writable, write_netcdf
 from kvsweep.studies.cells import Cell, cell_key, cells, oracle_of, policies_of
@@ -274,8 +275,8 @@ def _compile(job: _Job, pending: Mapping[str, Cell]) -> None:
     kinds: dict[tuple[str, ...], Cell] = {}
     for cell in pending.values():
         assert cell.config is not None
-        kinds.setdefault((cell.config.fidelity, *(name for _, name in policies_of(cell.config))), cell)
-    if not all(is_compiled(fidelity) for fidelity, *_ in kinds):
+        kinds.setdefault((cell.config.core, *(name for _, name in policies_of(cell.config))), cell)
+    if not all(is_compiled(core) for core, *_ in kinds):
         job.show.note("compiling the simulator, once (a minute or some)")
     for cell in kinds.values():
         assert cell.config is not None and cell.profile is not None

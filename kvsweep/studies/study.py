@@ -15,7 +15,7 @@ from kvsweep.catalog.fields import read_record
 from kvsweep.catalog.load import load
 from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.cluster.config import Slo, parse_config
-from kvsweep.cluster.profile import Profile, parse_profile, profile_mapping, read_profile
+from kvsweep.cluster.profiles import AnyProfile, any_profile_mapping, parse_any_profile, read_any_profile, shipped
 from kvsweep.cluster.roofline import roofline
 from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.studies.axes import INPUTS, Axis, read_axis, sorted_axes
@@ -36,7 +36,7 @@ class Study:
     folder: Path
     title: str
     cluster: Mapping[str, Any]
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, AnyProfile]
     traces: Mapping[str, TraceSpec]
     axes: tuple[Axis, ...]
     slos: Mapping[str, Mapping[str, float]]
@@ -169,8 +169,8 @@ def _cluster(given: Any, where: str, folder: Path) -> dict[str, Any]:
     return copy.deepcopy(dict(given))
 
 
-def _profiles(listed: list[Any], where: str, folder: Path) -> dict[str, Profile]:
-    found: dict[str, Profile] = {}
+def _profiles(listed: list[Any], where: str, folder: Path) -> dict[str, AnyProfile]:
+    found: dict[str, AnyProfile] = {}
     for given in listed:
         label, profile = _profile(given, where, folder)
         if label in found:
@@ -179,14 +179,14 @@ def _profiles(listed: list[Any], where: str, folder: Path) -> dict[str, Profile]
     return found
 
 
-def _profile(given: Any, where: str, folder: Path) -> tuple[str, Profile]:
+def _profile(given: Any, where: str, folder: Path) -> tuple[str, AnyProfile]:
     if isinstance(given, str):
-        return Path(given).name.partition(".")[0], read_profile(folder / given)
+        return _profile_file(given, folder)
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: {shown(given)}; allowed: a file, {{model, gpu, tp, link}} or a whole profile")
-    if "prefill" in given:
+    if "prefill" in given or "format" in given:
         label = given.get("label", given.get("name"))
-        return str(label), parse_profile({name: value for name, value in given.items() if name != "label"}, where)
+        return str(label), parse_any_profile({name: value for name, value in given.items() if name != "label"}, where)
     for name in given:
         if name not in _ROOFLINE:
             raise unknown_name(f"{where}: field", name, _ROOFLINE)
@@ -201,6 +201,13 @@ def _profile(given: Any, where: str, folder: Path) -> tuple[str, Profile]:
     except InputError as error:
         raise InputError(f"{where}: {str(error).replace('--', '')}") from error
     return str(given.get("label", given["model"])), profile
+
+
+def _profile_file(given: str, folder: Path) -> tuple[str, AnyProfile]:
+    """Return the profile in a file, or the one of that name that comes with kvsweep, and its label."""
+    if given in shipped() and not (folder / given).exists():
+        return given, read_any_profile(given)
+    return Path(given).name.partition(".")[0], read_any_profile(folder / given)
 
 
 def _traces(listed: list[Any], where: str) -> dict[str, TraceSpec]:
@@ -248,7 +255,7 @@ def study_mapping(study: Study) -> dict[str, Any]:
     values: dict[str, Any] = {
         "title": study.title,
         "cluster": dict(study.cluster),
-        "profile": [{"label": label, **profile_mapping(profile)} for label, profile in study.profiles.items()],
+        "profile": [{"label": label, **any_profile_mapping(profile)} for label, profile in study.profiles.items()],
         "trace": [spec_mapping(spec) for spec in study.traces.values()],
         "axes": {axis.path if axis.path and "_" in axis.name and "." in axis.path and "*" not in axis.path
                  else axis.name: list(axis.values) for axis in study.axes if axis.name not in INPUTS},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvsweep.cluster import columns as col
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.state import Worker
 
@@ -12,7 +13,7 @@ def hits(w: Worker, r: int, limit: int) -> int:
         return 0
     base = w.request[r, c.BASE]
     count = 0
-    while count < limit and w.first_of[w.keys[base + count]] >= 0:
+    while count < limit and _found(w, w.place[base + count, c.KEY]) >= 0:
         count += 1
     return count
 
@@ -22,7 +23,7 @@ def idle(w: Worker, r: int, count: int) -> int:
     base = w.request[r, c.BASE]
     total = 0
     for i in range(count):
-        total += w.holders[w.first_of[w.keys[base + i]]] == 0
+        total += w.block[_found(w, w.place[base + i, c.KEY]), c.HOLDERS] == 0
     return total
 
 
@@ -30,11 +31,11 @@ def hold(w: Worker, r: int, count: int) -> None:
     """Give request `r` its first `count` blocks from the cache."""
     base = w.request[r, c.BASE]
     for i in range(count):
-        block = w.first_of[w.keys[base + i]]
-        if w.holders[block] == 0:
+        block = _found(w, w.place[base + i, c.KEY])
+        if w.block[block, c.HOLDERS] == 0:
             _unlink(w, block)
-        w.holders[block] += 1
-        w.table[base + i] = block
+        w.block[block, c.HOLDERS] += 1
+        w.place[base + i, c.BLOCK] = block
     w.request[r, c.HELD] = count
 
 
@@ -46,13 +47,14 @@ def grow(w: Worker, r: int, tokens: int) -> bool:
     if need - row[c.HELD] > w.run[c.N_FREE]:
         return False
     while row[c.HELD] < need:
-        w.table[row[c.BASE] + row[c.HELD]] = _take(w)
+        w.place[row[c.BASE] + row[c.HELD], c.BLOCK] = _take(w)
         row[c.HELD] += 1
-    known = row[c.PROMPT] + row[c.RECEIVED]
+    known = row[col.PROMPT] + row[c.RECEIVED]
     full = min(row[c.COMPUTED] + tokens, known) // size
     # What was full when the request last ran is named already.
     for i in range(max(0, min(row[c.COMPUTED], known) // size - 1), full):
-        _name(w, w.table[row[c.BASE] + i], w.keys[row[c.BASE] + i])
+        place = w.place[row[c.BASE] + i]
+        _name(w, place[c.BLOCK], place[c.KEY])
     return True
 
 
@@ -61,51 +63,68 @@ def release(w: Worker, r: int) -> None:
     row = w.request[r]
     end = w.limits[c.N_BLOCKS]
     for i in range(row[c.HELD] - 1, -1, -1):
-        block = w.table[row[c.BASE] + i]
-        w.holders[block] -= 1
-        if w.holders[block] == 0:
-            last = w.before[end]
-            w.after[last], w.before[block] = block, last
-            w.after[block], w.before[end] = end, block
+        block = w.place[row[c.BASE] + i, c.BLOCK]
+        own = w.block[block]
+        own[c.HOLDERS] -= 1
+        if own[c.HOLDERS] == 0:
+            last = w.block[end, c.BEFORE]
+            w.block[last, c.AFTER], own[c.BEFORE] = block, last
+            own[c.AFTER], w.block[end, c.BEFORE] = end, block
             w.run[c.N_FREE] += 1
+            w.run[c.N_IDLE] += own[c.CONTENT] >= 0
     row[c.HELD] = 0
+
+
+def _found(w: Worker, key: int) -> int:
+    """Return the block that holds the content `key`, of several the one named first; -1 for none."""
+    block = w.bucket[key & (w.bucket.shape[0] - 1), c.FIRST]
+    while block >= 0 and w.block[block, c.CONTENT] != key:
+        block = w.block[block, c.CHAIN_AFTER]
+    return int(block)
 
 
 def _take(w: Worker) -> int:
     """Return the block free for longest, whose content is forgotten."""
-    block = int(w.after[w.limits[c.N_BLOCKS]])
+    block = int(w.block[w.limits[c.N_BLOCKS], c.AFTER])
     _unlink(w, block)
-    w.holders[block] = 1
-    key = w.key_of[block]
-    if key >= 0:
-        before, after = w.same_before[block], w.same_after[block]
+    own = w.block[block]
+    own[c.HOLDERS] = 1
+    if own[c.CONTENT] >= 0:
+        before, after = own[c.CHAIN_BEFORE], own[c.CHAIN_AFTER]
+        ends = w.bucket[own[c.CONTENT] & (w.bucket.shape[0] - 1)]
         if before >= 0:
-            w.same_after[before] = after
+            w.block[before, c.CHAIN_AFTER] = after
         else:
-            w.first_of[key] = after
+            ends[c.FIRST] = after
         if after >= 0:
-            w.same_before[after] = before
+            w.block[after, c.CHAIN_BEFORE] = before
         else:
-            w.last_of[key] = before
-        w.key_of[block] = -1
+            ends[c.LAST] = before
+        own[c.CONTENT] = -1
+        w.run[c.EVICTED] += 1
     return block
 
 
 def _name(w: Worker, block: int, key: int) -> None:
     """State that `block` holds the content `key`; a second block of it is found once the first is gone."""
-    if w.key_of[block] >= 0:
+    own = w.block[block]
+    if own[c.CONTENT] >= 0 or w.limits[c.PREFIX_CACHE] == 0:
         return
-    w.key_of[block] = key
-    last = w.last_of[key]
-    w.same_before[block], w.same_after[block] = last, -1
+    own[c.CONTENT] = key
+    ends = w.bucket[key & (w.bucket.shape[0] - 1)]
+    last = ends[c.LAST]
+    own[c.CHAIN_BEFORE], own[c.CHAIN_AFTER] = last, -1
     if last >= 0:
-        w.same_after[last] = block
+        w.block[last, c.CHAIN_AFTER] = block
     else:
-        w.first_of[key] = block
-    w.last_of[key] = block
+        ends[c.FIRST] = block
+    ends[c.LAST] = block
 
 
 def _unlink(w: Worker, block: int) -> None:
-    before, after = w.before[block], w.after[block]
-    w.after[before], w.before[after] = after, before
+    """Take `block` out of the free queue."""
+    own = w.block[block]
+    before, after = own[c.BEFORE], own[c.AFTER]
+    w.block[before, c.AFTER], w.block[after, c.BEFORE] = after, before
     w.run[c.N_FREE] -= 1
+    w.run[c.N_IDLE] -= own[c.CONTENT] >= 0

@@ -1,48 +1,160 @@
-"""The loop of a vLLM worker: up to two steps in flight, the next scheduled when the oldest ends."""
+"""The event loop: steps that end and arrivals of an instant, then the passes of the schedulers they touched."""
 
 from __future__ import annotations
 
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.arrivals import follow, take
+from kvsweep.cluster.asked import Asked
+from kvsweep.cluster.clock import due, earliest, occupy, touch_prefill
+from kvsweep.cluster.clock import schedule as schedule_event
+from kvsweep.cluster.gateway import choose, looks_at_caches
+from kvsweep.cluster.gateway.loads import left_decode, left_prefill, prefilled, routed
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.schedule import arrive, deliver, schedule
-from kvsweep.cluster.vllm.state import Worker
-from kvsweep.cluster.vllm.steptime import StepTimes, extrapolated, step_picoseconds
+from kvsweep.cluster.vllm.blocks import hits
+from kvsweep.cluster.vllm.schedule import deliver, join_waiting, schedule
+from kvsweep.cluster.vllm.state import Fleet, times_at, worker_at
+from kvsweep.cluster.vllm.steptime import extrapolated, step_picoseconds
 
 
-def serve(w: Worker, times: StepTimes) -> int:
-    """Serve all requests; return DONE, GROW for a full log (call again), or STUCK for a request that never fits."""
-    while w.run[c.ARRIVED] < len(w.request) or w.run[c.N_RUNNING] + w.run[c.N_WAITING] + w.run[c.N_FLIGHT] > 0:
-        if w.run[c.N_LOG] == len(w.log):
-            return c.GROW
-        arrive(w)
+def advance(f: Fleet, instants: int, ask: Asked) -> int:
+    """Run for up to `instants` instants; return DONE, or why it went no further.
+
+    PAUSED and GROW (more windows, or lines of the log) can go on; STUCK and NONSENSE (a policy) cannot, and
+    ``run[SUSPECT]`` is a request that shows it.
+    """
+    s = f.state
+    for _ in range(instants):
+        now = due(s, earliest(s))
+        if now == col.NEVER:
+            return _end(f)
+        if now // s.run[col.WINDOW] >= s.windows.size or _log_is_short(f):
+            return col.GROW
+        s.run[col.NOW] = now
+        while due(s, earliest(s)) == now:
+            resource = earliest(s)
+            if resource < s.prefill.shape[0]:
+                _end_step(f, resource)
+            else:
+                _arrive(f, ask)
+        if s.run[col.FAULT] != 0:
+            return col.NONSENSE
+        first = s.run[col.TOUCHED]
+        for place in range(first, first + s.run[col.N_TOUCHED]):
+            _run_passes(f, s.lists[place])
+        s.run[col.N_TOUCHED] = 0
+    return col.PAUSED
+
+
+def _end(f: Fleet) -> int:
+    s = f.state
+    if s.run[col.LEFT] == 0:
+        return col.DONE
+    for r in range(s.request.shape[0]):
+        if s.request[r, col.FINISHED] < 0 and s.request[r, col.REJECTED] != 1:
+            s.run[col.SUSPECT] = r
+            break
+    return col.STUCK
+
+
+def _log_is_short(f: Fleet) -> bool:
+    """Return whether a log that is kept might not hold the steps of an instant."""
+    rows = f.log.shape[0]
+    return bool(rows > 0 and rows - f.state.run[c.N_LOG] < f.flight_end.size)
+
+
+def _end_step(f: Fleet, k: int) -> None:
+    """End the oldest step of worker `k`; what it frees is seen by whatever arrives now."""
+    s, w, now = f.state, worker_at(f, k), f.state.run[col.NOW]
+    w.run[c.NOW] = now
+    slot = w.run[c.FLIGHT_HEAD]
+    deliver(w)
+    s.windows[now // s.run[col.WINDOW]] += w.flight_count[slot]
+    for i in range(w.flight_count[slot]):
+        r = w.flight[slot, i]
+        if s.request[r, c.RECEIVED] == 1:
+            prefilled(s, r)
+        if s.request[r, col.FINISHED] >= 0:
+            _finish(f, r)
+    _set_next(f, k)
+    touch_prefill(s, k)
+
+
+def _finish(f: Fleet, r: int) -> None:
+    s = f.state
+    left_prefill(s, r)
+    left_decode(s, r)
+    s.run[col.LEFT] -= 1
+    if s.request[r, col.FOLLOWER] >= 0:
+        follow(s, r)
+
+
+def _arrive(f: Fleet, ask: Asked) -> None:
+    """Give the request that arrives to a worker, or reject it."""
+    s = f.state
+    r = take(s)
+    page = s.run[col.PAGE]
+    room = -(-(s.request[r, col.PROMPT] + s.request[r, col.OUTPUT]) // page)
+    if room > s.run[col.MOST_POOL]:
+        s.request[r, col.REJECTED] = 1
+        s.run[col.LEFT] -= 1
+        if s.request[r, col.FOLLOWER] >= 0:
+            follow(s, r)
+        return
+    s.request[r, col.REJECTED] = 0
+    if looks_at_caches(s):
+        for k in range(s.prefill.shape[0]):
+            s.prefill[k, col.ON_DEVICE] = hits(worker_at(f, k), r, (s.request[r, col.PROMPT] - 1) // page)
+    k = choose(s, col.PREFILL_SIDE, r, room, ask)
+    routed(s, r, k, k)
+    w = worker_at(f, k)
+    w.run[c.NOW] = s.run[col.NOW]
+    join_waiting(w, r)
+    if w.run[c.N_FLIGHT] == 0:
+        touch_prefill(s, k)
+
+
+def _run_passes(f: Fleet, k: int) -> None:
+    """Schedule and launch steps of worker `k`, as many as are to run and may be in flight."""
+    s, w = f.state, worker_at(f, k)
+    s.prefill[k, col.DIRTY] = 0
+    schedule(w)
+    while w.step[c.TOKENS] > 0:
+        _launch(f, k)
+        if w.run[c.N_FLIGHT] == w.limits[c.STEPS_IN_FLIGHT]:
+            break
         schedule(w)
-        if w.step[c.TOKENS] > 0:
-            slot = _launch(w, times)
-            oldest = w.flight_end[w.run[c.FLIGHT_HEAD]]
-            if w.run[c.N_FLIGHT] < w.limits[c.STEPS_IN_FLIGHT] and oldest > w.run[c.NOW] and slot >= 0:
-                continue
-        if w.run[c.N_FLIGHT] > 0:
-            w.run[c.NOW] = max(w.run[c.NOW], w.flight_end[w.run[c.FLIGHT_HEAD]])
-            deliver(w)
-        elif w.run[c.ARRIVED] < len(w.request):
-            w.run[c.NOW] = max(w.run[c.NOW], w.request[w.run[c.ARRIVED], c.ARRIVAL])
-        elif w.run[c.N_RUNNING] + w.run[c.N_WAITING] > 0:
-            return c.STUCK
-    return c.DONE
+    _set_next(f, k)
 
 
-def _launch(w: Worker, times: StepTimes) -> int:
-    """Put the scheduled step behind those in flight and log it; return its slot."""
+def _set_next(f: Fleet, k: int) -> None:
+    """Have the oldest step in flight of worker `k` be its next event, and count what its blocks hold."""
+    s, w = f.state, worker_at(f, k)
+    schedule_event(s, k, w.flight_end[w.run[c.FLIGHT_HEAD]] if w.run[c.N_FLIGHT] > 0 else col.NEVER)
+    held = w.limits[c.N_BLOCKS] - w.run[c.N_FREE] + w.run[c.N_IDLE]
+    occupy(s, 2 * k, held - int(s.real[col.N_REAL + 4 * k]), s.run[col.NOW])
+
+
+def _launch(f: Fleet, k: int) -> None:
+    """Put the scheduled step behind those in flight."""
+    s, w, times = f.state, worker_at(f, k), times_at(f, k)
     slot = (w.run[c.FLIGHT_HEAD] + w.run[c.N_FLIGHT]) % w.limits[c.STEPS_IN_FLIGHT]
     start = max(w.run[c.NOW], w.run[c.GPU_FREE])
-    end = start + step_picoseconds(times, w.step)
+    duration = step_picoseconds(times, w.step)
+    # A step that ends beyond the clock is never due: the run is refused.
+    end = start + duration if start < col.NEVER and duration < col.NEVER - start else col.NEVER + 1
+    beyond = extrapolated(times, w.step)
     w.flight_end[slot] = end
     w.run[c.GPU_FREE] = end
     w.run[c.N_FLIGHT] += 1
-    line = w.log[w.run[c.N_LOG]]
-    line[c.START], line[c.END] = start, end
-    line[c.LOG_TOKENS], line[c.LOG_CHUNK], line[c.LOG_ROWS] = w.step[c.TOKENS], w.step[c.CHUNK], w.step[c.ROWS]
-    line[c.LOG_RUNNING], line[c.LOG_WAITING] = w.run[c.N_RUNNING], w.run[c.N_WAITING]
-    line[c.LOG_FREE] = w.run[c.N_FREE]
-    line[c.LOG_EXTRAPOLATED] = extrapolated(times, w.step)
-    w.run[c.N_LOG] += 1
-    return int(slot)
+    own = s.prefill[k]
+    own[col.STEPS] += 1
+    own[col.STEPS_BEYOND] += beyond
+    own[col.BUSY_TIME] += end - start
+    own[col.EVICTED] = w.run[c.EVICTED]
+    if f.log.shape[0] > 0:
+        line = f.log[s.run[c.N_LOG]]
+        line[c.START], line[c.END] = start, end
+        line[c.LOG_TOKENS], line[c.LOG_CHUNK], line[c.LOG_ROWS] = w.step[c.TOKENS], w.step[c.CHUNK], w.step[c.ROWS]
+        line[c.LOG_RUNNING], line[c.LOG_WAITING] = w.run[c.N_RUNNING], w.run[c.N_WAITING]
+        line[c.LOG_FREE], line[c.LOG_EXTRAPOLATED] = w.run[c.N_FREE], beyond
+        s.run[c.N_LOG] += 1

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from kvsweep.catalog.specs import Kind
 from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.errors import InputError, shown, unknown_name
@@ -71,6 +72,12 @@ class StepProfile:
     split_below: float = 0.0
     captured_saving_seconds: float = 0.0
     overhead_seconds: float = 0.0
+
+    @property
+    def kind(self) -> Kind:
+        """Return ``measured`` where every part was fitted to measurements, else ``assumed``."""
+        parts = [part for part in (self.tokens, self.sequences, self.attention, self.skew) if part is not None]
+        return "measured" if all(part.rows > 0 for part in parts) else "assumed"
 
 
 DIMS = {"tokens": 1, "sequences": 1, "attention": 4, "skew": 2}
@@ -180,9 +187,14 @@ def _built(cls: Any, read: Mapping[str, Any], where: str) -> Any:
 
 
 def step_profile_text(profile: StepProfile) -> str:
-    """Return `profile` as a file states it, numbers with five digits."""
-    values = {"format": FORMAT} | {name: _plain(value) for name, value in asdict(profile).items() if value is not None}
+    """Return `profile` as a file states it."""
+    values = step_profile_mapping(profile)
     return yaml.safe_dump(values, sort_keys=False, width=118, default_flow_style=None, allow_unicode=True)
+
+
+def step_profile_mapping(profile: StepProfile) -> dict[str, Any]:
+    """Return `profile` as a file states it, numbers with five digits."""
+    return {"format": FORMAT} | {name: _plain(value) for name, value in asdict(profile).items() if value is not None}
 
 
 def _plain(value: Any) -> Any:

@@ -1,28 +1,42 @@
-"""Running a vLLM worker: the compiled core, the same source plain, and what comes out."""
+"""Serving requests on one vLLM worker, whose tokens are known: what a replay of a measured run needs of the core."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvsweep.cluster.drive import compiled_run, plain_run
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.loop import serve
-from kvsweep.cluster.vllm.state import Arrival, Limits, Worker, new_worker
+from kvsweep.cluster.vllm.limits import Limits
+from kvsweep.cluster.vllm.state import Fleet, new_fleet, request_rows
 from kvsweep.cluster.vllm.steptime import StepTimes
-from kvsweep.errors import ResultError
-from kvsweep.grid.jit import program
+from kvsweep.errors import InputError
+from kvsweep.policies.registry import Policy, load_policies
 
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+LOG_STEPS = 1 << 14
+"""Steps the log holds at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request: arrival [s], tokens of prompt and answer, and the contents of its full blocks.
+
+    Equal numbers in `keys` are equal contents after equal prefixes; answers have blocks of their own.
+    """
+
+    arrival: float
+    prompt_tokens: int
+    output_tokens: int
+    keys: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What became of the requests, in their order, and the steps that ran; times in seconds."""
+    """What became of the requests, in their order, and the steps that ran; times in picoseconds."""
 
     request: NDArray[np.int64]
     steps: NDArray[np.int64]
@@ -42,30 +56,46 @@ def run(requests: Sequence[Arrival], limits: Limits, times: StepTimes, *, plain:
 
     Raises InputError for a request that can never fit, ResultError for a run that stops making progress.
     """
-    worker = new_worker(requests, limits)
-    core = serve if plain else _core()
-    while (code := core(worker, times)) == c.GROW:
-        worker = _grown(worker)
-    if code == c.STUCK:
-        raise ResultError(
-            f"no progress: {worker.run[c.N_WAITING]} requests wait and none can be admitted "
-            "(more blocks are reserved than the worker has)"
-        )
-    return Served(worker.request, worker.log[: worker.run[c.N_LOG]])
+    fleet = (plain_run if plain else compiled_run)(lone_worker(requests, limits, times), _policy())
+    return Served(fleet.state.request, fleet.log[: fleet.state.run[c.N_LOG]])
 
 
-def run_workers(requests: Sequence[Arrival], limits: Limits, times: StepTimes, workers: int) -> list[Served]:
-    """Return what becomes of `requests` on `workers` equal workers of one profile, dealt round robin."""
-    return [run(requests[place::workers], limits, times) for place in range(workers)]
+def lone_worker(requests: Sequence[Arrival], limits: Limits, times: StepTimes) -> Fleet:
+    """Return one worker that all of `requests` will come to, and that keeps a log of its steps.
+
+    Raises InputError for requests that do not fit, or are out of order.
+    """
+    _check(requests, limits)
+    arrival = np.array([round(each.arrival * 1e12) for each in requests], np.int64)
+    prompt = np.array([each.prompt_tokens for each in requests], np.int64)
+    output = np.array([each.output_tokens for each in requests], np.int64)
+    keys = np.array([key for each in requests for key in each.keys], np.int64)
+    fleet = new_fleet(request_rows(arrival, prompt, output, limits.block_tokens), keys, [limits], times)
+    return fleet._replace(log=np.zeros((LOG_STEPS, c.N_LOG_COLUMNS), np.int64))
+
+
+def _check(requests: Sequence[Arrival], limits: Limits) -> None:
+    usable, size = limits.n_blocks - 1, limits.block_tokens
+    if sorted(requests, key=lambda each: each.arrival) != list(requests):
+        raise InputError("requests are not in order of arrival; allowed: arrivals that do not decrease")
+    for each in requests:
+        tokens = each.prompt_tokens + each.output_tokens
+        if -(-tokens // size) > usable:
+            raise InputError(
+                f"a request of {tokens} tokens needs {-(-tokens // size)} blocks, and the worker has {usable}; "
+                "allowed: requests that fit"
+            )
+        if len(each.keys) != tokens // size:
+            raise InputError(
+                f"a request of {tokens} tokens has {len(each.keys)} block contents; "
+                f"allowed: {tokens // size}, one for each full block of {size}"
+            )
 
 
 @cache
-def _core() -> Callable[..., int]:
-    return program(serve, _OPTIONS)
-
-
-def _grown(worker: Worker) -> Worker:
-    return worker._replace(log=np.concatenate((worker.log, np.zeros_like(worker.log))))
+def _policy() -> Policy:
+    """Return the retrieval policy that every core is handed, and this one never asks."""
+    return load_policies()["default_policy"]
 
 
 def content_keys(prompts: Sequence[Sequence[int]], lengths: Sequence[tuple[int, int]], size: int) -> list[list[int]]:

@@ -1,139 +1,189 @@
-"""What a vLLM worker's run is made of: integer arrays for the core, built from requests and limits."""
+"""What a run of vLLM workers is made of: integer arrays for the core, built from requests and limits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvsweep.cluster import columns as col
+from kvsweep.cluster.state import Ints, State, winner_tree
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.errors import InputError
-
-LOG_STEPS = 1 << 14
-"""Steps the log holds at first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Configuration of a worker, in the engine's terms; `n_blocks` is what the engine reports, null block included."""
-
-    n_blocks: int
-    block_tokens: int = 16
-    token_budget: int = 2048
-    max_sequences: int = 256
-    reserve_full: bool = True
-    steps_in_flight: int = 2
-    prefix_cache: bool = True
-    watermark_blocks: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A request: arrival [s], tokens of prompt and answer, and the contents of its full blocks.
-
-    Equal numbers in `keys` are equal contents after equal prefixes; answers have blocks of their own.
-    """
-
-    arrival: float
-    prompt_tokens: int
-    output_tokens: int
-    keys: Sequence[int]
+from kvsweep.cluster.vllm.limits import Limits
+from kvsweep.cluster.vllm.steptime import StepTimes
+from kvsweep.trace.model import expand_runs, offsets_of
 
 
 class Worker(NamedTuple):
-    """State of a worker; see `columns` for the columns."""
+    """One worker of a `Fleet`, as views of its arrays; see `columns` for the columns."""
 
-    limits: NDArray[np.int64]
-    run: NDArray[np.int64]
-    request: NDArray[np.int64]
-    keys: NDArray[np.int64]
-    table: NDArray[np.int64]
-    running: NDArray[np.int64]
-    holders: NDArray[np.int64]
-    """Holders of a block."""
-    key_of: NDArray[np.int64]
-    """Content of a block, -1 for none that others may find."""
-    after: NDArray[np.int64]
-    """Next block of the free queue; the last entry is the queue's head and tail."""
-    before: NDArray[np.int64]
-    same_after: NDArray[np.int64]
-    """Next block of the same content, in the order of naming."""
-    same_before: NDArray[np.int64]
-    first_of: NDArray[np.int64]
-    """First block that holds a content, -1 for none."""
-    last_of: NDArray[np.int64]
-    step: NDArray[np.int64]
-    flight_end: NDArray[np.int64]
-    flight_count: NDArray[np.int64]
-    flight: NDArray[np.int64]
+    limits: Ints
+    run: Ints
+    request: Ints
+    place: Ints
+    running: Ints
+    block: Ints
+    bucket: Ints
+    step: Ints
+    flight_end: Ints
+    flight_count: Ints
+    flight: Ints
     """(steps in flight, requests that sample in them)."""
-    log: NDArray[np.int64]
 
 
-def new_worker(requests: Sequence[Arrival], limits: Limits) -> Worker:
-    """Return a worker that has all of `requests` before it, in order of arrival; raises InputError for misfits."""
-    usable = limits.n_blocks - 1
-    size = limits.block_tokens
-    order = sorted(range(len(requests)), key=lambda i: requests[i].arrival)
-    if order != list(range(len(requests))):
-        raise InputError("requests are not in order of arrival; allowed: arrivals that do not decrease")
-    request = np.zeros((len(requests), c.N_REQUEST), np.int64)
-    total = 0
-    for row, each in zip(request, requests, strict=True):
-        tokens = each.prompt_tokens + each.output_tokens
-        if -(-tokens // size) > usable:
-            raise InputError(
-                f"a request of {tokens} tokens needs {-(-tokens // size)} blocks, and the worker has {usable}; "
-                "allowed: requests that fit"
-            )
-        if len(each.keys) != tokens // size:
-            raise InputError(
-                f"a request of {tokens} tokens has {len(each.keys)} block contents; "
-                f"allowed: {tokens // size}, one for each full block of {size}"
-            )
-        row[c.ARRIVAL] = round(each.arrival * 1e12)
-        row[c.PROMPT], row[c.OUTPUT], row[c.BASE] = each.prompt_tokens, each.output_tokens, total
-        total += -(-tokens // size)
-    request[:, [c.SCHEDULED, c.FIRST_TOKEN, c.FINISH, c.HIT, c.NEXT]] = -1
-    keys = np.full(total, -1, np.int64)
-    for row, each in zip(request, requests, strict=True):
-        keys[row[c.BASE] : row[c.BASE] + len(each.keys)] = each.keys
-    return _assembled(limits, request, keys, usable)
+class Fleet(NamedTuple):
+    """All workers of a run, what gives requests to them, and the times of their steps."""
+
+    state: State
+    """Requests, gateway, clock and windows, as all cores have them; a worker is a row of `prefill` and of `decode`."""
+    limits: Ints
+    """(worker, column)."""
+    run: Ints
+    """(worker, column)."""
+    place: Ints
+    """(place, column) contents of the full blocks of all requests, and the blocks that hold them."""
+    running: Ints
+    """(worker, place in the order of admission)."""
+    block: Ints
+    """(worker, block, column)."""
+    bucket: Ints
+    """(worker, hash of a content, column) ends of the chains of named blocks."""
+    step: Ints
+    """(worker, column)."""
+    flight_end: Ints
+    """(worker, step in flight)."""
+    flight_count: Ints
+    """(worker, step in flight)."""
+    flight: Ints
+    """(worker, step in flight, request that samples in it)."""
+    log: Ints
+    """(step, column) steps of all workers; without rows none is kept."""
+    times: StepTimes
 
 
-def _assembled(limits: Limits, request: NDArray[np.int64], keys: NDArray[np.int64], usable: int) -> Worker:
-    n_keys = int(keys.max(initial=0)) + 1
-    run = np.zeros(c.N_RUN, np.int64)
-    run[[c.WAIT_HEAD, c.WAIT_TAIL]] = -1
-    run[c.N_FREE] = usable
-    ring = np.arange(usable + 1, dtype=np.int64)
-    given = (
-        usable, limits.block_tokens, limits.token_budget, limits.max_sequences, int(limits.reserve_full),
-        limits.steps_in_flight, int(limits.prefix_cache), limits.watermark_blocks,
-    )  # fmt: skip
-    none = np.full(usable, -1, np.int64)
-    depth = limits.steps_in_flight
+def worker_at(f: Fleet, k: int) -> Worker:
+    """Return worker `k`."""
     return Worker(
-        limits=np.array(given, np.int64),
+        f.limits[k], f.run[k], f.state.request, f.place, f.running[k], f.block[k], f.bucket[k], f.step[k],
+        f.flight_end[k], f.flight_count[k], f.flight[k],
+    )  # fmt: skip
+
+
+def times_at(f: Fleet, k: int) -> StepTimes:
+    """Return the times of the steps of worker `k`, with the batch sizes that it has graphs of."""
+    t = f.times
+    graphs = t.graphs[f.limits[k, c.GRAPHS_BEGIN] : f.limits[k, c.GRAPHS_END]]
+    return StepTimes(
+        t.tokens, t.token_seconds, t.sequences, t.sequence_seconds, t.chunk, t.prior, t.decodes, t.context,
+        t.attention_seconds, t.skew_decodes, t.skew_chunk, t.skew, graphs, t.scalars,
+    )  # fmt: skip
+
+
+def blocks_of(tokens: Ints, size: int, usable: int) -> tuple[Ints, Ints]:
+    """Return full blocks of `size` tokens, and blocks at all, of requests of `tokens`; 0 if more than `usable`."""
+    fits = -(-tokens // size) <= usable
+    return np.where(fits, tokens // size, 0), np.where(fits, -(-tokens // size), 0)
+
+
+def request_rows(arrival: Ints, prompt: Ints, output: Ints, size: int) -> Ints:
+    """Return requests in order of `arrival` [ps] as the core takes them, for blocks of `size` tokens; (n, column)."""
+    request = np.full((len(arrival), c.N_REQUEST), -1, np.int64)
+    request[:, col.ARRIVAL], request[:, col.PROMPT], request[:, col.OUTPUT] = arrival, prompt, output
+    request[:, col.FULL], request[:, col.PAGES] = prompt // size, -(-prompt // size)
+    for column in (
+        c.COMPUTED, c.RECEIVED, c.IN_FLIGHT, c.HELD, c.WAITING, c.PREEMPTIONS, c.RECOVERED, c.PREEMPTED_FOR,
+    ):  # fmt: skip
+        request[:, column] = 0
+    return request
+
+
+def new_fleet(request: Ints, keys: Ints, limits: Sequence[Limits], times: StepTimes) -> Fleet:
+    """Return workers of these `limits` before the first arrival, requests dealt to them in turn.
+
+    `keys` are the contents, from 0, of the full blocks of the requests that fit, one after the other.
+    """
+    n, size = len(limits), limits[0].block_tokens
+    usable = max(each.n_blocks for each in limits) - 1
+    depth = max(each.steps_in_flight for each in limits)
+    sequences = max(each.max_sequences for each in limits)
+    run = np.zeros((n, c.N_WORKER), np.int64)
+    run[:, [c.WAIT_HEAD, c.WAIT_TAIL]] = -1
+    run[:, c.N_FREE] = [each.n_blocks - 1 for each in limits]
+    state = _shared_state(request, size, n)
+    for k, each in enumerate(limits):
+        state.prefill[k, col.POOL] = each.n_blocks - 1
+    pools = state.prefill[:, col.POOL]
+    state.run[col.LEAST_POOL], state.run[col.MOST_POOL] = pools.min(), pools.max()
+    return Fleet(
+        state=state,
+        limits=np.array([_limits_row(each, len(times.graphs)) for each in limits], np.int64),
         run=run,
-        request=request,
-        keys=keys,
-        table=np.full(len(keys), -1, np.int64),
-        running=np.zeros(max(limits.max_sequences, 1), np.int64),
-        holders=np.zeros(usable, np.int64),
-        key_of=none.copy(),
-        after=(ring + 1) % (usable + 1),
-        before=(ring - 1) % (usable + 1),
-        same_after=none.copy(),
-        same_before=none.copy(),
-        first_of=np.full(n_keys, -1, np.int64),
-        last_of=np.full(n_keys, -1, np.int64),
-        step=np.zeros(c.N_STEP, np.int64),
-        flight_end=np.zeros(depth, np.int64),
-        flight_count=np.zeros(depth, np.int64),
-        flight=np.zeros((depth, max(limits.max_sequences, 1)), np.int64),
-        log=np.zeros((LOG_STEPS, c.N_LOG_COLUMNS), np.int64),
+        place=_places(request, keys, size, usable),
+        running=np.zeros((n, sequences), np.int64),
+        block=_blocks(limits, usable),
+        bucket=np.full((n, 1 << (usable - 1).bit_length(), c.N_BUCKET), -1, np.int64),
+        step=np.zeros((n, c.N_STEP), np.int64),
+        flight_end=np.zeros((n, depth), np.int64),
+        flight_count=np.zeros((n, depth), np.int64),
+        flight=np.zeros((n, depth, sequences), np.int64),
+        log=np.zeros((0, c.N_LOG_COLUMNS), np.int64),
+        times=times,
     )
+
+
+def _shared_state(request: Ints, size: int, n: int) -> State:
+    """Return what all cores have, for `n` workers; the gateway deals in turn, and one window holds all."""
+    run = np.zeros(c.N_FLEET, np.int64)
+    run[col.PAGE], run[col.WINDOW] = size, col.NEVER
+    run[col.OCCUPANCY_END], run[col.SUSPECT] = col.NEVER, -1
+    run[col.LEFT] = len(request)
+    run[col.N_RESOURCES] = n + 1
+    due = winner_tree(n + 1, int(request[0, col.ARRIVAL]))
+    run[col.LEAVES] = len(due) // 3
+    unused = np.full((1, 1), -1, np.int64)
+    return State(
+        run=run,
+        real=np.zeros(col.N_REAL + 2 * 3 * n),
+        request=request,
+        prefill=np.zeros((n, col.N_PREFILL), np.int64),
+        decode=np.zeros((n, col.N_DECODE), np.int64),
+        lists=np.full(n, -1, np.int64),
+        chain=unused,
+        entry_of=unused.astype(np.int32),
+        entry=unused,
+        chunk=unused,
+        windows=np.zeros(1, np.int64),
+        node=unused,
+        bucket=unused[0],
+        tree=unused,
+        pair=unused,
+        due=due,
+    )
+
+
+def _limits_row(limits: Limits, n_graphs: int) -> tuple[int, ...]:
+    return (
+        limits.n_blocks - 1, limits.block_tokens, limits.token_budget, limits.max_sequences, int(limits.reserve_full),
+        limits.steps_in_flight, int(limits.prefix_cache), limits.watermark_blocks, 0, n_graphs,
+    )  # fmt: skip
+
+
+def _places(request: Ints, keys: Ints, size: int, usable: int) -> Ints:
+    """Return the places of all blocks with their contents, and note where those of each request begin."""
+    full, blocks = blocks_of(request[:, col.PROMPT] + request[:, col.OUTPUT], size, usable)
+    request[:, c.BASE] = offsets_of(blocks)[:-1]
+    place = np.full((int(blocks.sum()), c.N_PLACE), -1, np.int64)
+    place[expand_runs(request[:, c.BASE], full), c.KEY] = keys
+    return place
+
+
+def _blocks(limits: Sequence[Limits], usable: int) -> NDArray[np.int64]:
+    block = np.full((len(limits), usable + 1, c.N_BLOCK), -1, np.int64)
+    block[:, :, c.HOLDERS] = 0
+    for k, each in enumerate(limits):
+        ring = np.arange(each.n_blocks)
+        block[k, : each.n_blocks, c.AFTER] = (ring + 1) % each.n_blocks
+        block[k, : each.n_blocks, c.BEFORE] = (ring - 1) % each.n_blocks
+    return block

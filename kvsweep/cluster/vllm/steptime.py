@@ -48,6 +48,8 @@ ONE_PROMPT = 3
 PRIOR_MEASURED = 4
 """Most tokens before a prompt chunk that were measured; the table may reach beyond."""
 N_SCALARS = 5
+LONGEST_STEP = 2.0**62
+"""What the clock can hold [ps]."""
 
 
 def step_picoseconds(t: StepTimes, step: NDArray[np.int64]) -> int:
@@ -58,7 +60,7 @@ def step_picoseconds(t: StepTimes, step: NDArray[np.int64]) -> int:
     seconds += attention(t, step, tokens)
     if len(t.graphs) > 0 and step[c.TOKENS] <= t.graphs[-1]:
         seconds -= t.scalars[CAPTURED_SAVING]
-    return max(1, int((seconds + t.scalars[STEP_OVERHEAD]) * 1e12 + 0.5))
+    return max(1, int(min((seconds + t.scalars[STEP_OVERHEAD]) * 1e12 + 0.5, LONGEST_STEP)))
 
 
 def padded(t: StepTimes, tokens: int) -> float:
