@@ -99,7 +99,7 @@ CACHE_AWARE, KV_COST = "only of policy cache_aware", "only of policy kv_cost"
 RATES = "only of policies that decide by rates"
 NO_HITS = "nothing is on a host"
 NO_DROP = "nothing is dropped with policy none"
-HAZARD = {"policy": "hazard_ttl", "saved_seconds": 1e-6, "cost_per_second": 1e3}
+HAZARD = {"policy": "hazard_ttl", "cost_per_second": 1e3, "check_seconds": 0.05}
 TLRU = {"policy": "tlru", "xi_tokens": 8}
 
 
@@ -125,7 +125,7 @@ TLRU = {"policy": "tlru", "xi_tokens": 8}
         ("gateway", "disk_credit", 1.0, by("kv_cost"), {**by("kv_cost"), "l3": L3}, "only with l3"),
         ("retention", "seconds", 1e-3, {}, {"retention": TTL}, "only of policy idle_ttl"),
         ("retention", "check_seconds", 0.5, {}, {"retention": {**TTL, "seconds": 1e-3}}, NO_DROP),
-        ("retention", "saved_seconds", 1e3, {"retention": TTL}, {"retention": HAZARD}, "only of policy hazard_ttl"),
+        ("retention", "saved_seconds", 1e6, {"retention": TTL}, {"retention": HAZARD}, "only of policy hazard_ttl"),
         ("retention", "cost_per_second", 0.0, {}, {"retention": HAZARD}, "only of policy hazard_ttl"),
         ("eviction", "xi_tokens", 0, {"eviction": {"policy": "lfu"}}, {"eviction": TLRU}, "only of policy tlru"),
         ("eviction", "growth_tokens", 16, {}, {"eviction": TLRU}, "only of policy tlru"),
