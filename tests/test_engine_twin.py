@@ -63,12 +63,17 @@ def test_core_and_twin_are_equal(first: int, policy_files: list[Path]) -> None:
             raise AssertionError(f"case {seed}: {error}") from error
 
 
+@pytest.mark.parametrize("policy", ["moody", "tlru"])
 @pytest.mark.parametrize("first", range(0, 150, BATCH))
-def test_they_are_equal_where_a_file_says_how_long_pages_stay(first: int, policy_files: list[Path]) -> None:
-    """With checks so often that parents outlive their children, and the other way round."""
+def test_they_are_equal_where_a_policy_is_all_there_is(first: int, policy: str, policy_files: list[Path]) -> None:
+    """A file says how long pages stay, at checks so often that some outlive what follows them; or much is surplus."""
     for seed in range(first, first + BATCH):
         case, rules, profile = random_case(seed)
-        rules.policy_files, rules.retention_file, rules.ttl = policy_files, "moody", (1.0, 0.003)
+        rules.policy_files = policy_files
+        if policy == "moody":
+            rules.retention_file, rules.ttl = policy, (1.0, 0.003)
+        else:
+            rules.eviction, rules.growth_tokens, rules.xi_tokens = policy, 0, 2 * rules.page_size
         try:
             assert_twins(case, rules, profile)
         except Exception as error:

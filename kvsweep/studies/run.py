@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,12 +161,28 @@ def checked_threads(threads: int | None) -> int:
 def begin(study: Study, workloads: Workloads) -> Outcome:
     """Return the outcome of a study of which nothing was run; reads every trace, and refuses what cannot be read."""
     found = cells(study)
-    oracles = [cell if cell.refusal else oracle_of(cell) for cell in found]
-    keys, oracle_keys = (
-        ["" if cell.refusal else _key(cell, workloads, study) for cell in each] for each in (found, oracles)
-    )
-    beside = {key: cell for key, cell in zip(oracle_keys, oracles, strict=True) if key and key not in set(keys)}
-    return Outcome(study, found, keys, oracle_keys, beside if study.regret else {})
+    keys = ["" if cell.refusal else _key(cell, workloads, study) for cell in found]
+    oracles = _oracles(found, workloads, study)
+    beside = {key: oracle for key, oracle in oracles if oracle} if study.regret else {}
+    for key in keys:
+        beside.pop(key, None)
+    return Outcome(study, found, keys, [key for key, _ in oracles], beside)
+
+
+def _oracles(found: Sequence[Cell], workloads: Workloads, study: Study) -> list[tuple[str, Cell | None]]:
+    """Return key and cell of the oracle of each cell, none for one that cannot be."""
+    known: dict[Hashable, tuple[str, Cell | None]] = {}  # many cells have the same
+    oracles: list[tuple[str, Cell | None]] = []
+    for cell in found:
+        if cell.refusal:
+            oracles.append(("", None))
+            continue
+        oracle = oracle_of(cell)
+        what = (oracle.workload, oracle.config, oracle.point["profile"], oracle.point.get("link"))
+        if what not in known:
+            known[what] = _key(oracle, workloads, study), oracle
+        oracles.append(known[what])
+    return oracles
 
 
 def _key(cell: Cell, workloads: Workloads, study: Study) -> str:
