@@ -172,7 +172,7 @@ def test_the_engine_is_the_same_compiled_to_the_last_bit(seed: int, from_files: 
             LAST.replace('"gateway"', '"gate"'),
             "kind = 'gate'; allowed: retrieval, gateway, eviction, retention",
         ),
-        ("retention", TENTH.replace("0.1", "ctx.uses * float('nan')"), "policy tenth .*: ttl returned NaN"),
+        ("retention", TENTH.replace("0.1", "ctx.uses * float('nan')"), "policy tenth .*: ttl failed or returned NaN"),
         ("retention", TENTH.replace('"tenth"', '"none"'), "name 'none' is already taken by a built-in policy"),
         ("retention", LAST, "retention: policy: no 'tenth'; .*choose from none, idle_ttl, hazard_ttl$"),
         ("gateway", LAST.replace('"last"', '"a b"'), "no 'last': .*name = 'a b'; allowed: a name of letters"),
