@@ -294,7 +294,7 @@ def test_a_policy_file_chooses_the_worker(folder: Path) -> None:
     (folder / "cluster.yaml").write_text(yaml.safe_dump({**values, "gateway": {"policy": "mine"}}))
     done(*RUN, "--policy-file", "mine.py", "-q", "--check")
     (folder / "mine.py").write_text(COST.replace("return ", "return float('nan') * "))
-    assert "gateway policy mine (policy file mine.py): at 0.000000 s: cost returned NaN" in refused(
+    assert "gateway policy mine (policy file mine.py): at 0.000000 s: cost failed or returned NaN" in refused(
         *RUN, "--policy-file", "mine.py", "-q", "--force"
     )
 

@@ -314,7 +314,7 @@ def config_mapping(config: ClusterConfig) -> dict[str, Any]:
         del values["l3"]
     if config.fidelity == "paper":
         del values["engine"], values["gateway"]["tree_tokens"]
-    for optional in ("workload", "slo", "eviction"):
+    for optional in values.keys() & {"workload", "slo", "eviction"}:
         values[optional] = {name: value for name, value in values[optional].items() if value is not None}
     return {**values, "workers": groups}
 

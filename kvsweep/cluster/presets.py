@@ -132,13 +132,13 @@ workload:
 gateway:
   # {gateways}, or a policy file's
   policy: round_robin
-  seed: 0                      # of random, power_of_two and the ties of kv_cost
-  balance_requests: 32         # cache_aware: loads are out of balance if they differ by more requests than this
-  balance_ratio: 1.5           # ... and by more than this factor
-  match_ratio: 0.3             # ... and a prefix counts if it is more of the prompt than this
-  prefill_load_scale: 1.0      # kv_cost: weight of a block that is to be computed beside one that is held
-  device_credit: 1.0           # ... blocks not to compute for each block cached
-  active_weight: 0.0           # ... weight of a request in progress [blocks]
+  # seed: 0                    # of random, power_of_two and the ties of kv_cost
+  # balance_requests: 32       # cache_aware: loads are out of balance if they differ by more requests than this
+  # balance_ratio: 1.5         # ... and by more than this factor
+  # match_ratio: 0.3           # ... and a prefix counts if it is more of the prompt than this
+  # prefill_load_scale: 1.0    # kv_cost: weight of a block that is to be computed beside one that is held
+  # device_credit: 1.0         # ... blocks not to compute for each block cached
+  # active_weight: 0.0         # ... weight of a request in progress [blocks]
 
 slo: {{}}                        # ttft_seconds, tpot_seconds, e2e_seconds: what goodput counts
 window_seconds: 5              # of the time series in the result
