@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvsweep.calibrate.check import Line, find_profile, summary
+from kvsweep.calibrate.check import Line, find_profile, service_domain, summary
+from kvsweep.calibrate.collectives import ALL_REDUCE, EXCHANGE, collective_curve, read_collective
 from kvsweep.calibrate.columns import read_rows
 from kvsweep.calibrate.compose import apart, compose
-from kvsweep.calibrate.database import read_collectives
 from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.calibrate.measures import measures
 from kvsweep.calibrate.replay import limits_of, replay
@@ -39,8 +39,10 @@ BARS = {"compute": 0.05, "transfer": 0.10, "mean E2E": 0.025, "each E2E": 0.04, 
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).with_name("accuracy.json")
 THIN = 0.003
-NOISY = ("all-reduce of 8, a100_sxm",)
-"""Printed and not held to the bar: 2048 bytes took 14.8 µs there, between 5.6 and 6.3 µs of its neighbours."""
+COLLECTIVES = {
+    "all-reduce": (ALL_REDUCE, "custom_allreduce_perf.parquet"), "exchange": (EXCHANGE, "nccl_perf.parquet")
+}  # fmt: skip
+"""Collective operations of the databases, each with its file."""
 DATABASES = ("h100-sxm-llama-3.1-8b", "h200-sxm-llama-3.1-8b")
 """Shipped profiles made of a kernel database."""
 
@@ -136,18 +138,21 @@ def transfers(data: Path) -> list[dict[str, Any]]:
     found = []
     table = data / "published" / "h2d_block_size_h100.csv"
     if table.is_file():
-        _, fit = fit_model("h2d", read_source(f"h2d={table}"))
+        fit = fit_model("h2d", read_source(f"h2d={table}"))
         found.append({"name": "H2D by block size, H100", "rows": fit.rows, "held_out": fit.held_out_rows,
-                      "error": fit.error, "domain": fit.domain})  # fmt: skip
-    for path in sorted((data / "aiconfigurator").rglob("custom_allreduce_perf.parquet")):
-        for ranks in (2, 4, 8):
-            curve = dict(zip(*read_collectives(path, ranks), strict=True))
-            errors = apart(curve)
-            domain = f"{min(curve):g} to {max(curve):g} bytes"
+                      "error": fit.held_out_error, "domain": service_domain(fit)})  # fmt: skip
+    for name, (operations, file) in COLLECTIVES.items():
+        for path in sorted((data / "aiconfigurator").rglob(file)):
             gpu = path.relative_to(data / "aiconfigurator" / "data").parts[0]
-            found.append({"name": f"all-reduce of {ranks}, {gpu}", "rows": len(curve), "held_out": len(errors),
-                          "error": sum(errors) / len(errors), "domain": domain})  # fmt: skip
+            found += [_collective(f"{name} of {ranks}, {gpu}", path, operations, ranks) for ranks in (2, 4, 8)]
     return found
+
+
+def _collective(name: str, path: Path, operations: tuple[str, ...], ranks: int) -> dict[str, Any]:
+    curve = read_collective(path, operations, ranks)
+    errors = apart(curve, fit=collective_curve)
+    return {"name": name, "rows": len(curve), "held_out": len(errors), "error": sum(errors) / len(errors),
+            "domain": f"{min(curve):g} to {max(curve):g} bytes"}  # fmt: skip
 
 
 def bars(found: dict[str, Any]) -> dict[str, tuple[float, float]]:
@@ -157,15 +162,11 @@ def bars(found: dict[str, Any]) -> dict[str, tuple[float, float]]:
     compute = [part["error"] for parts in found["components"].values() for part in parts]
     return {
         "compute": (max(compute), BARS["compute"]),
-        "transfer": (max((part["error"] for part in _held_to_bar(found)), default=0.0), BARS["transfer"]),
+        "transfer": (max((part["error"] for part in found["transfers"]), default=0.0), BARS["transfer"]),
         "mean E2E": (sum(e2e) / len(e2e), BARS["mean E2E"]),
         "each E2E": (max(e2e), BARS["each E2E"]),
         "TPOT": (max(run["tpot_mape"] for run in runs), BARS["TPOT"]),
     }
-
-
-def _held_to_bar(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [part for part in found["transfers"] if part["name"] not in NOISY]
 
 
 def printed(found: dict[str, Any]) -> str:
@@ -219,7 +220,7 @@ def table(found: dict[str, Any]) -> str:
         lines.append("| | LLMServingSim's own prediction | {:.2f}% | {:.2f} s | {:.2f}% |".format(*OTHER[gpu]))
     worst = max(part["error"] for parts in found["components"].values() for part in parts)
     lines.append(f"| kernels held out, whole steps | the other rows | at most {worst:.2%} | | |")
-    copies = _held_to_bar(found)
+    copies = found["transfers"]
     if copies:
         rows, most = sum(part["rows"] for part in copies), max(part["error"] for part in copies)
         lines.append(f"| copies and all-reduces, {rows} rows of {len(copies)} tables | the other rows "

@@ -42,6 +42,9 @@ class KernelProfile:
     """Most tokens before a prompt that were measured, where `attention` has more by physics."""
     complete: bool = True
     """Whether every kernel of a layer was timed, each started on its own."""
+    attention_boundary: str = "kernels of attention and of writing KV, taken eagerly, one layer times its number"
+    weight_bytes: float = 2.0
+    """Bytes of a weight."""
 
     @property
     def shortest_kernel(self) -> float:

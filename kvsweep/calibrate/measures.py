@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvsweep.calibrate.replay import Replay, predicted_series
-from kvsweep.calibrate.runs import Floats, MeasuredRun
+from kvsweep.calibrate.runs import TIERS, Floats, MeasuredRun
 from kvsweep.cluster.vllm import columns as c
 
 QUANTILES = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -62,11 +62,11 @@ def measures(replay: Replay) -> dict[str, Any]:
         "hit_ratio": float(replay.served.request[:, c.HIT].sum() / replay.run.prompt_tokens.sum()),
         "preemptions": int(replay.served.request[:, c.PREEMPTIONS].sum()),
         "extrapolated_ratio": replay.served.extrapolated_ratio,
-        "notes": list(replay.notes),
+        "notes": [*replay.notes, *tier_notes(replay.run)],
         "checked_on_parts_only": list(PARTS_ONLY),
     }
     if replay.run.hit_tokens is not None:
-        found |= reuse(replay.run.hit_tokens, replay.served.request[:, c.HIT], replay.run.prompt_tokens)
+        found |= reuse_by_tier(replay)
     if replay.run.series:
         found["components"] = components(replay)
     return found
@@ -91,8 +91,38 @@ def aggregate(measured: Latencies, predicted: Latencies) -> dict[str, Any]:
     return found
 
 
+def reuse_by_tier(replay: Replay) -> dict[str, Any]:
+    """Return what `reuse` says of all hits together and of each tier that was measured, with the tokens of both.
+
+    The worker that is replayed has a device cache alone, so what other tiers held is predicted as nothing.
+    """
+    run = replay.run
+    predicted = replay.served.request[:, c.HIT]
+    assert run.hit_tokens is not None
+    held = {tier: predicted if tier == TIERS[0] else np.zeros_like(predicted) for tier in run.tier_hits}
+    measured = {"all": run.hit_tokens, **run.tier_hits}
+    return {
+        "reuse": {tier: reuse(hits, held.get(tier, predicted), run.prompt_tokens) for tier, hits in measured.items()},
+        "hit_tokens": {
+            tier: {"measured": int(hits.sum()), "predicted": int(held.get(tier, predicted).sum())}
+            for tier, hits in (run.tier_hits or {"all": run.hit_tokens}).items()
+        },
+    }
+
+
+def tier_notes(run: MeasuredRun) -> list[str]:
+    """Return what to know of tiers that were measured and that the worker does not have."""
+    return [
+        f"no tier {tier}: the worker has a device cache alone, hits of {tier} are predicted as 0"
+        for tier in run.tier_hits
+        if tier != TIERS[0]
+    ]
+
+
 def reuse(measured: Any, predicted: Any, prompt_tokens: Any) -> dict[str, float]:
-    """Return how well reuse is met: error of the token hit ratio, share of exact matches, error of the volume."""
+    """Return how well reuse is met: error of the token hit ratio [1], share of requests whose count is exact, relative
+    error of the tokens found, and the share of requests of which both say alike whether anything was found.
+    """
     total = float(prompt_tokens.sum())
     volume = float(measured.sum())
     return {

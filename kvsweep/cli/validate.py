@@ -39,7 +39,8 @@ def validate(
     """Replay each RUN on a simulated vLLM worker and pair every request, predicted and measured.
 
     RUN: a folder with meta.json and requests.jsonl, the .json of vllm bench serve --save-detailed, AIPerf's
-    profile_export.jsonl, or a .csv of arrival,prompt_tokens,output_tokens,ttft,e2e.
+    profile_export.jsonl, or a .csv of arrival,prompt_tokens,output_tokens,ttft,e2e and, where measured,
+    hit_tokens or l1_hit_tokens,l2_hit_tokens,l3_hit_tokens.
     """
     from kvsweep.calibrate.check import find_profile
     from kvsweep.calibrate.measures import measures
@@ -91,12 +92,22 @@ def _print(found: Sequence[dict[str, Any]]) -> None:
     for row in found:
         for note in row["notes"]:
             say(f"{row['run']}: {note}")
-        if "exact_match_ratio" in row:
-            names = ("hit_ratio_error", "exact_match_ratio", "token_volume_error", "attribution_match_ratio")
-            click.echo("; ".join(f"{name.replace('_', ' ')} {row[name]:.2%}" for name in names))
+        if "reuse" in row:
+            click.echo()
+            _print_reuse(row)
         if "components" in row:
             click.echo()
             _print_components(row)
+
+
+def _print_reuse(row: dict[str, Any]) -> None:
+    names = ("hit_ratio_error", "exact_match_ratio", "token_volume_error", "attribution_match_ratio")
+    columns = [Column(f"{name.replace('_', ' ')} [%]", _of_tier(name)) for name in names]
+    print_table(list(row["reuse"].items()), [Column("tokens found in", lambda item: item[0]), *columns])
+
+
+def _of_tier(name: str) -> Any:
+    return lambda item: 100.0 * item[1][name]
 
 
 def _metric(name: str, scale: float) -> Any:
