@@ -20,6 +20,7 @@ from kvsweep.calibrate.check import Line, find_profile, service_domain, summary
 from kvsweep.calibrate.collectives import ALL_REDUCE, EXCHANGE, collective_curve, read_collective
 from kvsweep.calibrate.columns import read_rows
 from kvsweep.calibrate.compose import apart, compose
+from kvsweep.calibrate.diagnosis import step_seconds_apart
 from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.calibrate.measures import measures
 from kvsweep.calibrate.replay import limits_of, replay
@@ -91,8 +92,7 @@ def measure(data: Path) -> dict[str, Any]:
     for name, change in ABLATIONS.items():
         found["ablation"][name] = {gpu: _ablated(change, profiles[gpu], runs[gpu]) for gpu in GPUS}
     for gpu, teacher in zip(GPUS, reversed(GPUS), strict=True):
-        steps = found["runs"][teacher]["components"]["decode_step_seconds"]
-        constant = steps["measured"] - steps["predicted"]
+        constant = step_seconds_apart(replay(runs[teacher], profiles[teacher]))
         saving = profiles[gpu].captured_saving_seconds - constant
         taught = replace(profiles[gpu], captured_saving_seconds=max(saving, 0.0))
         found["one constant"][gpu] = measures(replay(runs[gpu], taught)) | {
@@ -188,7 +188,8 @@ def printed(found: dict[str, Any]) -> str:
         lines += [f"  {'':<11} and {taught['constant'] * 1e3:+.2f} ms a captured step, from the steps of "
                   f"{taught['from']}: {_errors(taught)}"]  # fmt: skip
         lines += ["  {:<11} LLMServingSim: {:.2f} %, {:.3f} s, {:.2f} %".format("", *OTHER[gpu])]
-        lines += [f"  {'':<11} furthest off over time: {run['components']['furthest']}"]
+        lines += [f"  {'':<11} components that are off: {', '.join(run['components']['named']) or 'none'}"]
+        lines += [f"  {'':<13} {each['component']}: {each['statement']}" for each in run["components"]["evidence"]]
     lines.append("Worth of each mechanism (E2E MAPE | TPOT MAPE):")
     for name, both in found["ablation"].items():
         cells = "   ".join(f"{both[gpu]['e2e_mape']:6.2%} | {both[gpu]['tpot_mape']:6.2%}" for gpu in GPUS)

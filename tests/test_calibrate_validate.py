@@ -52,7 +52,7 @@ def test_a_run_of_the_simulator_itself_is_predicted_exactly(
     assert errors["e2e_mape"] < 1e-5 and errors["ttft_mae_seconds"] < 1e-5 and errors["tpot_mape"] < 1e-4
     assert errors["preemptions"] == served[1].request[:, c.PREEMPTIONS].sum()
     assert errors["hit_ratio"] > 0.05
-    assert {"decode_step_seconds", "running", "waiting", "kv_usage", "furthest"} <= set(errors["components"])
+    assert {"running", "waiting", "kv_cache_pct"} <= set(errors["components"]["means"])
     assert errors["aggregate"]["e2e"]["p90"]["error"] == pytest.approx(0.0, abs=1e-4)
 
 
@@ -254,7 +254,7 @@ def test_the_command(given: StepProfile, measured: tuple[Path, Path], tmp_path: 
     path.write_text(step_profile_text(given))
     options = ("--profile", str(path), "--workload", str(workload))
     printed = kvsweep("validate", str(folder), *options)
-    assert printed.exit_code == 0 and "furthest off: " in printed.stdout
+    assert printed.exit_code == 0 and "components that are off: " in printed.stdout
     (tmp_path / "figures").mkdir()
     done = kvsweep(
         "validate", str(folder), *options, "--format", "json", "-o", str(tmp_path / "pairs.csv"),

@@ -8,19 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from kvsweep.calibrate.replay import Replay, predicted_series
+from kvsweep.calibrate.diagnosis import diagnose
+from kvsweep.calibrate.replay import Replay, engine_series
 from kvsweep.calibrate.runs import TIERS, Floats, MeasuredRun
 from kvsweep.cluster.vllm import columns as c
 
 QUANTILES = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-SOME = 0.5
-"""Fewer preempted requests, on the mean, are ticks out of step."""
-FEW = 4.0
-"""Ticks with fewer running requests say little: a tick holds a whole number of steps."""
-COMPONENTS = {
-    "decode_step_seconds": "step time", "waiting": "admission", "preempted": "preemption", "kv_usage": "cache"
-}  # fmt: skip
-"""What each time series speaks of; running requests follow from the others."""
+SHOWN_SERIES = ("running", "waiting", "kv_cache_pct", "prompt_throughput", "gen_throughput")
 PARTS_ONLY = ("handoff between prefill and decode workers", "retrieval from the host tier", "L3")
 """Models of which no public end-to-end measurement exists."""
 WINDOW = 5.0
@@ -134,68 +128,21 @@ def reuse(measured: Any, predicted: Any, prompt_tokens: Any) -> dict[str, float]
 
 
 def components(replay: Replay) -> dict[str, Any]:
-    """Return what the time series say of each component, measured and predicted, and which is furthest off.
-
-    Steps a second are tokens a second over running requests, where no prompt ran in the tick; the requests that were
-    preempted and wait are those that had a first token and are not finished, less those running.
-    """
+    """Return the mean over time of each series, measured and predicted, and what `diagnose` makes of them."""
     series, run = replay.run.series, replay.run
-    at = series["t"]
-    inside = (at > 0.0) & (at < min(run.finish.max(), replay.finish.max()))
-    at = at[inside]
-    predicted = predicted_series(replay.served, replay.limits, at)
-    found: dict[str, Any] = {
-        "decode_step_seconds": _pair(*_decode_steps(replay)),
-        "running": _pair(series["running"][inside], predicted["running"]),
-        "waiting": _pair(series["waiting"][inside], predicted["waiting"]),
-    }
-    away = [
-        np.searchsorted(np.sort(first), at, side="right") - np.searchsorted(np.sort(finish), at, side="right") - running
-        for first, finish, running in (
-            (run.first_token, run.finish, series["running"][inside]),
-            (replay.first_token, replay.finish, predicted["running"]),
-        )
-    ]
-    preempted = _pair(*(np.maximum(each, 0.0) for each in away))
-    if max(preempted["measured"] or 0.0, preempted["predicted"] or 0.0) >= SOME:
-        found["preempted"] = preempted
-    usage = series["kv_cache_pct"][inside] / 100.0
-    if usage.any():
-        found["kv_usage"] = _pair(usage, predicted["kv_usage"])
-    telling = [name for name in COMPONENTS if name in found]
-    found["furthest"] = COMPONENTS[max(telling, key=lambda name: abs(found[name]["error"] or 0.0))]
-    return found
+    inside = (series["t"] > 0.0) & (series["t"] < min(run.finish.max(), replay.finish.max()))
+    predicted = engine_series(replay.served, replay.limits, run.prompt_tokens, series["t"])
+    found: dict[str, Any] = {name: _pair(series[name][inside], predicted[name][inside]) for name in SHOWN_SERIES}
+    if not series["kv_cache_pct"].any():
+        del found["kv_cache_pct"]
+    return {"means": found, **diagnose(replay)}
 
 
 def _pair(measured: Floats, predicted: Floats) -> dict[str, float | None]:
+    if not len(measured):
+        return {"measured": None, "predicted": None, "error": None}
     a, b = float(np.mean(measured)), float(np.mean(predicted))
     return {"measured": a, "predicted": b, "error": b / a - 1.0 if a else None}
-
-
-def _decode_steps(replay: Replay) -> tuple[Floats, Floats]:
-    """Return the mean time of decode-only steps in ticks without a prompt, measured and predicted [s].
-
-    Ticks with recomputation hold longer steps and no prompt; the median of the ticks passes over them.
-    """
-    series, steps = replay.run.series, replay.served.steps
-    quiet = (series["prompt_throughput"][1:] == 0) & (series["gen_throughput"][1:] > 0)
-    running = (series["running"][1:] + series["running"][:-1]) / 2.0
-    quiet &= (running > 0) & (np.abs(np.diff(series["running"])) <= 3)
-    tick = np.diff(series["t"])
-    measured = (tick * running / np.maximum(series["gen_throughput"][1:] * tick, 1.0))[quiet]
-    if not len(measured):
-        return np.array([np.nan]), np.array([np.nan])
-    decode = steps[steps[:, c.LOG_CHUNK] == 0]
-    length = (decode[:, c.END] - decode[:, c.START]) * 1e-12
-    ratios = []
-    for n, seconds in zip(running[quiet], measured, strict=True):
-        near = length[np.abs(decode[:, c.LOG_ROWS] - n) <= 1.0]
-        if len(near) and n >= FEW:
-            ratios.append(float(np.median(near)) / seconds)
-    if not ratios:
-        return np.array([np.nan]), np.array([np.nan])
-    middle = float(np.median(measured))
-    return np.array([middle]), np.array([middle * float(np.median(ratios))])
 
 
 def windows(run: MeasuredRun, first_token: Floats, finish: Floats, width: float = WINDOW) -> Mapping[str, Floats]:

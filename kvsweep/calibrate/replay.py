@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvsweep.calibrate.runs import Floats, MeasuredRun
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.profile import StepProfile, step_times
 from kvsweep.cluster.vllm.serve import Served, content_keys, run
 from kvsweep.cluster.vllm.state import Arrival, Limits
+from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.errors import InputError, shown
 
 MEMORY_SHARE = 0.9
@@ -30,6 +32,7 @@ class Replay:
     served: Served
     limits: Limits
     graphs: tuple[int, ...]
+    times: StepTimes
     notes: tuple[str, ...]
 
     @property
@@ -66,7 +69,7 @@ def replay(measured: MeasuredRun, profile: StepProfile, **changes: Any) -> Repla
         for at, (prompt, output), own in zip(measured.arrival.tolist(), lengths, keys, strict=True)
     ]
     times = step_times(profile, sizes, one_prompt)
-    return Replay(measured, run(arrivals, limits, times), limits, sizes, notes)
+    return Replay(measured, run(arrivals, limits, times), limits, sizes, times, notes)
 
 
 def limits_of(
@@ -142,14 +145,25 @@ def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part if isinstance(part, dict) else {}
 
 
-def predicted_series(served: Served, limits: Limits, at: Floats) -> dict[str, Floats]:
-    """Return running, waiting and KV usage [0..1] at times `at` [s], and steps and tokens a second before each."""
-    start = served.steps[:, c.START] * 1e-12
-    place = np.clip(np.searchsorted(start, at, side="right") - 1, 0, len(start) - 1)
-    lines = served.steps[place]
-    usage = 1.0 - lines[:, c.LOG_FREE] / (limits.n_blocks - 1)
+def engine_series(served: Served, limits: Limits, prompt_tokens: NDArray[np.int64], at: Floats) -> dict[str, Floats]:
+    """Return what an engine's log would say of a simulated run at times `at` [s], by the names of `SERIES`.
+
+    Throughputs [tokens/s] are those since the time before; a prompt counts as a whole, with its first token.
+    """
+    start, end = (served.steps[:, column] * 1e-12 for column in (c.START, c.END))
+    lines = served.steps[np.clip(np.searchsorted(start, at, side="right") - 1, 0, len(start) - 1)]
+    first = served.seconds(c.FIRST_TOKEN)
+    order = np.argsort(first, kind="stable")
+    decodes = np.concatenate(([0], np.cumsum(served.steps[:, c.LOG_TOKENS] - served.steps[:, c.LOG_CHUNK])))
+    prompts = np.concatenate(([0], np.cumsum(prompt_tokens[order])))
+    known = np.searchsorted(first[order], at, side="right")
+    generated = decodes[np.searchsorted(end, at, side="right")] + known
+    tick = np.diff(at, prepend=0.0)
     return {
+        "t": at,
         "running": lines[:, c.LOG_RUNNING].astype(float),
         "waiting": lines[:, c.LOG_WAITING].astype(float),
-        "kv_usage": np.asarray(usage),
+        "kv_cache_pct": 100.0 * (1.0 - lines[:, c.LOG_FREE] / (limits.n_blocks - 1)),
+        "prompt_throughput": np.diff(prompts[known], prepend=0.0) / tick,
+        "gen_throughput": np.diff(generated, prepend=0.0) / tick,
     }

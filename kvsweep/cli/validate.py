@@ -115,9 +115,9 @@ def _metric(name: str, scale: float) -> Any:
 
 
 def _print_components(row: dict[str, Any]) -> None:
-    parts = {name: part for name, part in row["components"].items() if name != "furthest"}
+    parts = row["components"]
     print_table(
-        list(parts.items()),
+        list(parts["means"].items()),
         [
             Column(f"mean over time, {Path(row['run']).name}", lambda item: item[0]),
             Column("measured", lambda item: item[1]["measured"]),
@@ -125,7 +125,9 @@ def _print_components(row: dict[str, Any]) -> None:
             Column("error [%]", lambda item: None if item[1]["error"] is None else 100.0 * item[1]["error"]),
         ],
     )
-    click.echo(f"furthest off: {row['components']['furthest']}")
+    click.echo(f"components that are off: {', '.join(parts['named']) or 'none'}")
+    for each in parts["evidence"]:
+        click.echo(f"  {'*' if each['counts'] else ' '} {each['component']}: {each['statement']}")
 
 
 def _draw(replay: Replay, folder: Path, force: bool) -> None:
