@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvsweep.calibrate.check import Line, find_profile, service_domain, summary
+from kvsweep.calibrate.check import Line, read_any, service_domain, service_summary, summary
 from kvsweep.calibrate.collectives import ALL_REDUCE, EXCHANGE, collective_curve, read_collective
 from kvsweep.calibrate.columns import read_rows
 from kvsweep.calibrate.compose import apart, compose
@@ -28,8 +28,10 @@ from kvsweep.calibrate.runs import MeasuredRun, read_run
 from kvsweep.calibrate.services import fit_model
 from kvsweep.calibrate.sources import read_source
 from kvsweep.catalog import load
+from kvsweep.cluster.profile import Profile
+from kvsweep.cluster.shipped import find_profile, shipped
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.profile import StepProfile, read_step_profile, step_times
+from kvsweep.cluster.vllm.profile import DIMS, StepProfile, read_step_profile, step_times
 from kvsweep.cluster.vllm.serve import run as run_worker
 from kvsweep.cluster.vllm.state import Arrival, Limits
 
@@ -44,8 +46,10 @@ COLLECTIVES = {
     "all-reduce": (ALL_REDUCE, "custom_allreduce_perf.parquet"), "exchange": (EXCHANGE, "nccl_perf.parquet")
 }  # fmt: skip
 """Collective operations of the databases, each with its file."""
-DATABASES = ("h100-sxm-llama-3.1-8b", "h200-sxm-llama-3.1-8b")
-"""Shipped profiles made of a kernel database."""
+DATABASE = "h100-sxm-llama-3.1-8b"
+"""Shipped profile, made of a kernel database, that a published figure is held against."""
+COMPUTE = (*DIMS, "prefill", "decode")
+"""Models of profiles that are of computing, not of copies."""
 
 Change = Callable[[StepProfile, MeasuredRun], tuple[StepProfile, dict[str, Any]]]
 
@@ -84,9 +88,11 @@ def measure(data: Path) -> dict[str, Any]:
         runs[gpu] = read_run(folder / "vllm", workload)
         found["components"][gpu] = [_component(line) for line in summary(profiles[gpu])]
         found["runs"][gpu] = measures(replay(runs[gpu], profiles[gpu])) | {"run": gpu}
-    for name in DATABASES:
-        lines = summary(read_step_profile(find_profile(name)))
-        found["components"][name.partition("-")[0].upper()] = [_component(line) for line in lines]
+    for name, path in shipped().items():
+        if not name.startswith(tuple(gpu.lower() for gpu in GPUS)):
+            profile = read_any(path)
+            lines = service_summary(profile) if isinstance(profile, Profile) else summary(profile)
+            found["components"][name] = [_component(line) for line in lines if line.rows and line.model in COMPUTE]
     found["transfers"] = transfers(data)
     found["published"] = published(data)
     for name, change in ABLATIONS.items():
@@ -122,7 +128,7 @@ def published(data: Path) -> dict[str, Any]:
     table = data / "published" / "h100_llama8b_restore_recompute.csv"
     if not table.is_file():
         return {}
-    times = step_times(read_step_profile(find_profile(DATABASES[0])))
+    times = step_times(read_step_profile(find_profile(DATABASE)))
     limits = Limits(n_blocks=20_000, token_budget=8192)
     errors = []
     for texts, row in read_rows(table, ("tokens", "ttft_ms"), ("tier",)):
@@ -173,7 +179,7 @@ def printed(found: dict[str, Any]) -> str:
     """Return all errors as text."""
     lines = ["Components, mean error of a whole step on rows held out:"]
     for gpu, parts in found["components"].items():
-        lines += [f"  {gpu:<11} {part['model']:<10} {part['error']:6.2%} of {part['held_out']} held out, "
+        lines += [f"  {gpu:<34} {part['model']:<10} {part['error']:6.2%} of {part['held_out']} held out, "
                   f"{part['rows']} rows; {part['domain']}" for part in parts]  # fmt: skip
     lines += [f"  {part['name']}: {part['error']:.2%} of {part['held_out']} rows; {part['domain']}"
               for part in found["transfers"]]  # fmt: skip

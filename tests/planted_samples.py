@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kvsweep.calibrate.check import shipped
 from kvsweep.calibrate.replay import engine_series
 from kvsweep.calibrate.runs import MeasuredRun
+from kvsweep.cluster.shipped import shipped
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.profile import StepProfile, Table, read_step_profile, step_times
 from kvsweep.cluster.vllm.serve import Served, content_keys, run

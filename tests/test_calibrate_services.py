@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from cli_runner import run as kvsweep
 
-from kvsweep.calibrate.check import shipped
 from kvsweep.calibrate.operations import Measured, Operation
 from kvsweep.calibrate.services import fit_model, fitted, predicted, up_to
 from kvsweep.calibrate.sources import read_curve, read_source
@@ -17,7 +16,6 @@ from kvsweep.calibrate.splitwise import Worker
 from kvsweep.catalog import load
 from kvsweep.cluster.profile import DecodeModel, PathModel, PrefillModel, read_profile
 from kvsweep.cluster.roofline import roofline
-from kvsweep.cluster.vllm.profile import read_step_profile
 from kvsweep.errors import InputError
 
 BASE = roofline(load(), "qwen3-8b", "h100-sxm", 2)
@@ -285,9 +283,24 @@ def test_kernel_profiles_on_the_command_line(tmp_path: Path) -> None:
     assert refused.exit_code == 2 and "one without the other" in refused.output
 
 
-def test_shipped_profiles_state_where_they_are_from() -> None:
-    for name, path in shipped().items():
-        assert "MIT" in read_step_profile(path).note or "Apache" in read_step_profile(path).note
-        lines = json.loads(kvsweep("calibrate", "check", name, "--format", "json").stdout)
-        assert all(line["rows"] > line["held_out_rows"] > 0 and line["held_out_error"] < 0.05 for line in lines)
-        assert all(line["source"] and line["boundary"] for line in lines)
+def test_a_step_profile_as_a_source(tmp_path: Path) -> None:
+    """Steps are sums of the made-up kernels; a captured one saves nine starts a layer, of a microsecond each."""
+    from kernel_samples import DENSE, attention_us, layer_us, write_profile
+
+    path = tmp_path / "steps.yaml"
+    assert kvsweep("calibrate", str(write_profile(tmp_path / "k")), "-o", str(path)).exit_code == 0
+    prefill, decode = read_source(str(path))
+    layer = sum(DENSE[name] for name in DENSE if name not in ("embedding", "final_layernorm")) + DENSE["layernorm"]
+    for row in prefill.rows:
+        tokens, before = row.size, row.context
+        seconds = 32 * layer_us(layer, tokens) + layer_us(3.0, tokens) + 55.0
+        seconds += 32 * attention_us(tokens, before, 0, 0)
+        assert row.seconds == pytest.approx(seconds * 1e-6, rel=0.01), row
+    assert max(row.size for row in prefill.rows) == 256 and {row.context for row in prefill.rows} == {0}
+    for row in decode.rows:
+        n, k = row.size, row.context / row.size
+        seconds = 32 * (layer_us(layer, n) + attention_us(0, 0, n, k) - 9.0) + layer_us(3.0, n) + layer_us(55.0, n)
+        assert row.seconds == pytest.approx(seconds * 1e-6, rel=0.01), row
+    assert {row.size for row in decode.rows} == {1, 2, 4, 8, 12, 16} and "no host code" in decode.boundary
+    with pytest.raises(InputError, match="allowed: --model llama-3.1-8b --tp 1"):
+        read_source(str(path), Worker("llama-3.1-8b", "h100-sxm", 2))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from kvsweep.catalog.specs import Model
 from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.cluster.profile import Profile, Service, Span, parse_profile
 from kvsweep.cluster.vllm.profile import DIMS, StepProfile, Table, parse_step_profile
-from kvsweep.errors import unknown_name
 
 AXES = {
     "tokens": ("tokens",),
@@ -122,20 +120,3 @@ def compared(profile: StepProfile, folder: Path, model: Model) -> list[Compared]
     fit = np.interp(sequences, profile.sequences.axes[0], profile.sequences.seconds)
     found.append(Compared("head and sampler, by requests", sequences, head_seconds(kernels, sequences), fit))
     return found
-
-
-def shipped() -> dict[str, Path]:
-    """Return the profiles that come with kvsweep, by name."""
-    folder = Path(str(resources.files("kvsweep.hardware"))) / "profiles"
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-
-
-def find_profile(given: str) -> Path:
-    """Return the file of a profile: a path, or the name of one that comes with kvsweep."""
-    path = Path(given)
-    if path.exists() or path.suffix in (".yaml", ".yml") or "/" in given:
-        return path
-    names = shipped()
-    if given not in names:
-        raise unknown_name("--profile", given, names)
-    return names[given]

@@ -26,8 +26,6 @@ FEW_REQUESTS = 4.0
 """Ticks with fewer running requests say little of a step: a tick holds a whole number of steps."""
 FEW_TICKS = 4
 """Estimates from fewer ticks are not made."""
-ENOUGH_TICKS = 8
-"""With fewer ticks without a prompt, those with a few prompt tokens are taken, too."""
 SIGMAS = 3.0
 """A difference counts from this many standard errors of the two estimates on."""
 LEAST = {
@@ -95,7 +93,7 @@ def diagnose(replay: Replay) -> dict[str, Any]:
 def gathered(replay: Replay) -> list[Evidence]:
     """Return the evidence there is of each component."""
     both = as_seen(replay)
-    steps = timed_steps(both, replay.times)
+    steps = [steps_of(seen, replay.times) for seen in both]
     found = [_step_time(*(_quantile([step.seconds / step.modelled for step in each]) for each in steps))]
     recorded = bool(both[0].series["kv_cache_pct"].any())
     if recorded:
@@ -110,9 +108,11 @@ def gathered(replay: Replay) -> list[Evidence]:
 
 
 def step_seconds_apart(replay: Replay) -> float:
-    """Return by how much a step is longer than predicted at equal requests and tokens [s], NaN without such steps."""
-    apart = [[step.seconds - step.modelled for step in each] for each in timed_steps(as_seen(replay), replay.times)]
-    return float(np.median(apart[0]) - np.median(apart[1])) if all(apart) else float("nan")
+    """Return by how much a step is longer than predicted at equal requests and tokens [s], 0 where none can be seen."""
+    measured, predicted = (
+        [step.seconds - step.modelled for step in steps_of(seen, replay.times)] for seen in as_seen(replay)
+    )
+    return float(np.median(measured or [0.0]) - np.median(predicted or [0.0]))
 
 
 def as_seen(replay: Replay) -> tuple[Seen, Seen]:
@@ -152,11 +152,12 @@ def waiting_anew(seen: Seen) -> Floats:
 
 
 def _steady(seen: Seen) -> NDArray[np.int64]:
-    """Return the ticks in which the running requests hardly changed and none was computed anew."""
+    """Return the ticks before which no prompt ran, not anew either, and the running requests hardly changed."""
     running, away = seen.series["running"], waiting_anew(seen)
     steady = np.abs(np.diff(running, prepend=running[:1])) <= STEADY * running
+    calm = (seen.series["prompt_throughput"] == 0) & (seen.series["gen_throughput"] > 0)
     back = np.diff(away, prepend=away[:1]) != 0.0
-    found = steady & ~back & (running >= FEW_REQUESTS) & (seen.series["gen_throughput"] > 0)
+    found = steady & calm & ~back & (running >= FEW_REQUESTS)
     found[:1] = False
     return np.flatnonzero(found)
 
@@ -168,45 +169,21 @@ class Step(NamedTuple):
     modelled: float
 
 
-def timed_steps(both: tuple[Seen, Seen], times: StepTimes) -> list[list[Step]]:
-    """Return the steps of the ticks without a prompt, of each run; with few
-    such ticks of those with few tokens of one, too.
-
-    How many tokens of a prompt were in the cache is not known, nor how they were spread over the steps of a tick.
-    """
-    found = [steps_of(seen, times, 0.0) for seen in both]
-    if min(map(len, found)) < ENOUGH_TICKS:
-        found = [steps_of(seen, times, 1.0) for seen in both]
-    return found
-
-
-def steps_of(seen: Seen, times: StepTimes, most: float) -> list[Step]:
-    """Return the mean steps of steady ticks that have at most `most` prompt tokens for each decode."""
+def steps_of(seen: Seen, times: StepTimes) -> list[Step]:
+    """Return the mean steps of ticks in which decodes alone ran."""
     series = seen.series
     found = []
     for tick in _steady(seen).tolist():
         requests = running_requests(seen, tick)
         if len(requests) < FEW_REQUESTS:
             continue
-        at, before = series["t"][tick], series["t"][tick - 1]
         running = (series["running"][tick] + series["running"][tick - 1]) / 2.0
-        begun = ((seen.first_token > before) & (seen.first_token <= at)).sum()
-        seconds = running / max(series["gen_throughput"][tick] - begun / (at - before), 1e-9)
-        prompt = series["prompt_throughput"][tick] * seconds
-        if prompt <= most * running:
-            held = tokens_held(seen, requests, (at + before) / 2.0)
-            found.append(Step(seconds, modelled_seconds(times, running, prompt, held)))
+        held = tokens_held(seen, requests, (series["t"][tick] + series["t"][tick - 1]) / 2.0)
+        step = np.zeros(c.N_STEP, np.int64)
+        step[[c.TOKENS, c.DECODES, c.ROWS]] = round(running)
+        step[c.CONTEXT], step[c.LONGEST] = round(held.mean() * round(running)), round(held.max())
+        found.append(Step(running / series["gen_throughput"][tick], step_picoseconds(times, step) * 1e-12))
     return found
-
-
-def modelled_seconds(times: StepTimes, running: float, prompt: float, held: Floats) -> float:
-    """Return the time [s] of a step of `running` decodes over `held` tokens each, and `prompt` tokens of a prompt."""
-    step = np.zeros(c.N_STEP, np.int64)
-    decodes, chunk = round(running), round(prompt)
-    step[[c.TOKENS, c.DECODES, c.ROWS, c.CHUNK]] = decodes + chunk, decodes, decodes + (chunk > 0), chunk
-    step[c.PAIRS] = chunk * chunk
-    step[c.CONTEXT], step[c.LONGEST] = round(held.mean() * decodes), round(held.max())
-    return step_picoseconds(times, step) * 1e-12
 
 
 def blocks_ratio(seen: Seen, block_tokens: int) -> Estimate:
@@ -273,13 +250,14 @@ def _longer(a: Estimate, b: Estimate) -> str:
 
 
 def _step_time(a: Estimate, b: Estimate) -> Evidence | None:
-    if not (a.ticks >= FEW_TICKS and b.ticks >= FEW_TICKS):
+    if a.ticks < FEW_TICKS:
         return None
-    text = (
-        f"at equal running requests and tokens, decode steps are {_longer(a, b)} than predicted "
-        f"({a.ticks} ticks of no or few prompt tokens)"
-    )
-    return Evidence("step time", text, a.mean, b.mean, _counts(a, b, LEAST["step time"]))
+    seen = f"{a.ticks} ticks without a prompt"
+    enough = b.ticks >= FEW_TICKS
+    if not enough:  # the profile gives the steps themselves, and nothing what sampling distorts
+        b, seen = Estimate(1.0, 0.0, 0), f"{seen}, too few in the replay to judge by"
+    text = f"at equal running requests and tokens, decode steps are {_longer(a, b)} than predicted ({seen})"
+    return Evidence("step time", text, a.mean, b.mean, enough and _counts(a, b, LEAST["step time"]))
 
 
 def _usage(a: Estimate, b: Estimate) -> Evidence | None:

@@ -18,6 +18,7 @@ from kvsweep.calibrate.columns import (
 )
 from kvsweep.calibrate.operations import PATHS, Measured, Operation
 from kvsweep.calibrate.splitwise import Worker, is_splitwise, read_splitwise
+from kvsweep.calibrate.steps import read_steps
 from kvsweep.errors import InputError, shown, unknown_name
 
 COPY_BYTES = 512 * 2.0**20
@@ -47,9 +48,11 @@ def read_source(text: str, worker: Worker | None = None) -> list[Measured]:
         return _nvbandwidth(path)
     if path.suffix in (".log", ".txt"):
         return _log(path)
+    if path.suffix in (".yaml", ".yml"):
+        return read_steps(path, worker)
     raise InputError(
         f"{path}: not a source kvsweep reads; allowed: a folder of a kernel profile, .csv, bench_one_batch .jsonl, "
-        "nvbandwidth .json, an engine's .log, or handoff=, h2d= and d2h= with a CSV of bytes,seconds"
+        "nvbandwidth .json, an engine's .log, a step profile .yaml, or handoff=, h2d=, d2h= with a CSV of bytes,seconds"
     )
 
 

@@ -189,8 +189,9 @@ def print_lines(lines: Sequence[Any]) -> None:
 @click.option("--force", is_flag=True, help="Overwrite the figure.")
 def check(profile: str, source: Path | None, figure: Path | None, output_format: str, force: bool) -> None:
     """Print the error, domain and origin of each model of PROFILE, a file or the name of a shipped one."""
-    from kvsweep.calibrate.check import compared, find_profile, read_any, service_summary, summary
+    from kvsweep.calibrate.check import compared, read_any, service_summary, summary
     from kvsweep.cluster.profile import Profile
+    from kvsweep.cluster.shipped import find_profile
 
     if (figure is None) != (source is None):
         raise InputError("--figure, --source: one without the other; allowed: both, or neither")

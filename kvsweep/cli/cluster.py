@@ -81,7 +81,8 @@ def init(name: str, output: Path, profile: Path, force: bool, fidelity: str, **g
 @cluster.command("run")
 @click.argument("trace", type=_PATH, metavar="TRACE")
 @click.option("--config", type=_PATH, metavar="FILE", required=True, help="Cluster file (kvsweep cluster init).")
-@click.option("--profile", type=_PATH, metavar="FILE", required=True, help="Profile of service models.")
+@click.option("--profile", type=_PATH, metavar="FILE", required=True,
+              help="Profile of service models, or the name of a shipped one.")  # fmt: skip
 @click.option("--output", "-o", type=_PATH, metavar="FILE", required=True, callback=_suffixed(".nc"),
               help="NetCDF file of the result.")  # fmt: skip
 @click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
@@ -99,6 +100,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     """
     from kvsweep.cluster.config import read_config
     from kvsweep.cluster.profile import read_profile
+    from kvsweep.cluster.shipped import find_profile
 
     force, events = options.pop("force"), options.pop("events")
     check_writable(output, force)
@@ -106,7 +108,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
         check_writable(events, force, "--events")
         if events.resolve() == output.resolve():
             raise InputError(f"--events: {events} is the output, too; allowed: another name")
-    cluster_config, service = read_config(config), read_profile(profile)
+    cluster_config, service = read_config(config), read_profile(find_profile(profile))
     from kvsweep.cluster.events import write_events
     from kvsweep.cluster.outcome import dataset
     from kvsweep.cluster.simulation import finish, is_compiled

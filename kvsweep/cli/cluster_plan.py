@@ -22,7 +22,8 @@ _PATH = click.Path(path_type=Path)
 @click.command("plan")
 @click.argument("trace", type=_PATH, metavar="TRACE")
 @click.option("--config", type=_PATH, metavar="FILE", required=True, help="Cluster file; its counts are sought.")
-@click.option("--profile", type=_PATH, metavar="FILE", required=True, help="Profile of service models.")
+@click.option("--profile", type=_PATH, metavar="FILE", required=True,
+              help="Profile of service models, or the name of a shipped one.")  # fmt: skip
 @click.option("--slo", metavar="LIMITS", show_default="that of the cluster file",
               help="Limits of a request, as in ttft=2s,tpot=50ms,e2e=30s.")  # fmt: skip
 @click.option("--attainment", type=float, default=0.95, show_default=True, metavar="SHARE",
@@ -43,6 +44,7 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
     """
     from kvsweep.cluster.config import read_config
     from kvsweep.cluster.profile import read_profile
+    from kvsweep.cluster.shipped import find_profile
     from kvsweep.studies.plan import make_search
     from kvsweep.studies.plan import plan as find
     from kvsweep.trace.convert import scale_to_rate
@@ -51,7 +53,7 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
     if not 0.0 < given["attainment"] <= 1.0:
         raise InputError(f"--attainment: {given['attainment']:g}; allowed: more than 0, at most 1")
     limits = limits_of(given["slo"])
-    cluster_config, service = read_config(config), read_profile(profile)
+    cluster_config, service = read_config(config), read_profile(find_profile(profile))
     slo = cluster_config.slo
     limits = limits or {
         name: limit for name in ("ttft", "tpot", "e2e") if (limit := getattr(slo, f"{name}_seconds")) is not None

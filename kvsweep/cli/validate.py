@@ -42,10 +42,10 @@ def validate(
     profile_export.jsonl, or a .csv of arrival,prompt_tokens,output_tokens,ttft,e2e and, where measured,
     hit_tokens or l1_hit_tokens,l2_hit_tokens,l3_hit_tokens.
     """
-    from kvsweep.calibrate.check import find_profile
     from kvsweep.calibrate.measures import measures
     from kvsweep.calibrate.replay import replay
     from kvsweep.calibrate.runs import read_run
+    from kvsweep.cluster.shipped import find_profile
     from kvsweep.cluster.vllm.profile import read_step_profile
 
     if output is not None:

@@ -151,6 +151,11 @@ def read_profile(path: Path) -> Profile:
 def parse_profile(values: Mapping[str, Any], where: str) -> Profile:
     """Return the profile stated by `values`, as in a profile file; `where` is what messages call it."""
     values = dict(values)
+    if "format" in values:
+        raise InputError(
+            f"{where}: format: {shown(values['format'])}; allowed: a profile of service models, which `kvsweep cluster "
+            "init` writes and `kvsweep calibrate` makes of a step profile"
+        )
     decode = values.pop("decode", None)
     fields = read_fields(Profile, values, where)
     fields["decode"] = _decode_model(decode, f"{where}: decode")
