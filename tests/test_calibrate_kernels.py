@@ -164,6 +164,13 @@ def test_broken_profiles_say_where(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "qkv_proj,5,x\n")
     with pytest.raises(InputError, match=r"dense.csv:74: time_us: 'x' is not a number"):
         read_kernels(folder)
+    text = path.read_text().replace("qkv_proj,5,x\n", "")
+    path.write_text(text + "qkv_proj,1,9\n")
+    with pytest.raises(InputError, match=r"dense.csv:74: measured twice"):
+        read_kernels(folder)
+    path.write_text(text + "qkv_proj,7,0\n")
+    with pytest.raises(InputError, match=r"dense.csv:74: time_us: 0; allowed: more"):
+        read_kernels(folder)
     path.write_text("layer,time_us\n")
     with pytest.raises(InputError, match="dense.csv:1: no column 'tokens'"):
         read_kernels(folder)

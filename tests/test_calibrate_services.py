@@ -215,6 +215,58 @@ def test_broken_sources_say_where(tmp_path: Path, name: str, content: str, messa
         read_source(str(tmp_path / name))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.csv", "tokens,context,seconds\n0,0,1\n", "tokens: 0; allowed: whole numbers from 1 on"),
+        ("d.csv", "batch,context,seconds\n1.5,0,1\n", "batch: 1.5; allowed: whole numbers"),
+        ("p.csv", "tokens,context,seconds\n1,-1,1\n", "p.csv:2: context: '-1' is not a number"),
+        ("p.csv", "tokens,context,seconds\n1,inf,1\n", "p.csv:2: context: 'inf' is not a number"),
+        ("b.jsonl", '{"batch_size": 0, "input_len": 1, "output_len": 1}', "batch_size 0, input_len 1; allowed"),
+        ("b.jsonl", '{"batch_size": NaN}', "b.jsonl:1: batch_size: nan; allowed: a number"),
+        ("n.json", '{"nvbandwidth": {"testcases": [{"name": "host_to_device_memcpy_ce", "status": "Passed", '
+                   '"bandwidth_matrix": [3]}]}}', "bandwidth_matrix: .*; allowed: lists of GB/s"),
+        ("s.yaml", "x: 1\n", "s.yaml: format: None; allowed: 'kvsweep step profile 1'"),
+    ],
+)  # fmt: skip
+def test_measurements_that_cannot_be(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_source(str(tmp_path / name))
+
+
+def test_fits_that_no_profile_may_hold(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    for rows, message in (
+        ("64,0,0.01", "prefill steps of 64 tokens alone; allowed: two sizes or more"),
+        ("64,0,0\n128,0,1", "a time of 0 s"),
+        ("64,0,200\n128,0,400", "fitted to p.csv: prefill: .* is out of range; allowed: 0 to 100 s"),
+    ):
+        path.write_text(f"tokens,context,seconds\n{rows}\n")
+        with pytest.raises(InputError, match=message):
+            fitted(BASE, read_source(str(path)))
+
+
+def test_options_that_say_nothing_of_a_source_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernel_samples import write_profile
+
+    monkeypatch.chdir(tmp_path)
+    assert kvsweep("cluster", "init").exit_code == 0
+    prefill_csv(tmp_path / "p.csv"), write_profile(tmp_path / "k")
+    for arguments, message in (
+        (("p.csv", "--base", "profile.yaml", "--thin", "0.01"), "--thin: says nothing of files"),
+        (("p.csv", "--base", "profile.yaml", "--tp", "2"), "--base: beside --model, --gpu or --tp"),
+        (("k", "--most-tokens", "9"), "--most-tokens: says nothing of a folder"),
+        (("k", "--dtype", "bfloat16"), "--dtype: says nothing of a kernel profile"),
+        (("k", "p.csv"), "k is a kernel profile and is fitted alone"),
+    ):
+        refused = kvsweep("calibrate", *arguments, "-o", "o.yaml")
+        assert refused.exit_code == 2 and message in refused.output, refused.output
+        assert not (tmp_path / "o.yaml").exists()
+    refused = kvsweep("calibrate", "recalibrate", "prefill", "profile.yaml", "p.csv", "-o", "o.txt")
+    assert refused.exit_code == 2 and "o.txt has no known suffix" in refused.output
+
+
 def test_copies_need_a_known_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="copy: no 'h2e'; did you mean 'h2d'"):
         read_source("h2e=file.csv")

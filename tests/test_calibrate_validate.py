@@ -135,6 +135,7 @@ BENCH = {"input_lens": [5], "output_lens": [2], "ttfts": [1.0], "itls": [[0.5]],
         ("a.csv", CSV, "no rows"),
         ("a.csv", f"{CSV}\n0,0,1,1,1", "a.csv:2: prompt tokens: 0; allowed: a whole number from 1"),
         ("a.csv", f"{CSV}\n\n0,1,2.5,1,1", "a.csv:3: output tokens: 2.5; allowed: a whole number"),
+        ("a.csv", f"{CSV}\n0,1,1,1,1\n1e25,1,1,1,1", "a.csv:3: last token 1e\\+25 s after the first arrival"),
         ("a.csv", f"{CSV}\n0,1e12,1,1,1", r"a.csv:2: prompt tokens: 1e\+12"),
         ("a.csv", f"{CSV}\n0,1,1,1e400,1", "a.csv:2: ttft: '1e400' is not a number"),
         ("a.csv", f"{CSV}\n0,1,1,nan,1", "a.csv:2: ttft: 'nan' is not a number"),
@@ -225,6 +226,17 @@ def test_reuse_by_tier(given: StepProfile, tmp_path: Path) -> None:
     assert any("no tier l2" in note for note in found["notes"])
 
 
+def test_a_run_of_single_tokens_has_no_tpot(given: StepProfile, tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text(f"{CSV}\n0,10,1,0.5,0.5\n1,10,1,0,0\n")
+    found = measures(replay(read_run(tmp_path / "run.csv"), given, n_blocks=100))
+    assert found["tpot_mape"] is None and found["e2e_mape"] is not None
+    assert found["aggregate"]["tpot"]["p90"] == {"measured": None, "predicted": None, "error": None}
+    path = tmp_path / "profile.yaml"
+    path.write_text(step_profile_text(given))
+    done = kvsweep("validate", str(tmp_path / "run.csv"), "--profile", str(path), "--blocks", "100")
+    assert done.exit_code == 0 and "–" in done.stdout, done.output
+
+
 def test_windows_count_requests_and_tokens() -> None:
     run = MeasuredRun(
         "x", np.array([0.0, 4.0]), np.array([1, 1]), np.array([11, 1]), np.array([1.0, 6.0]), np.array([11.0, 6.0])
@@ -273,5 +285,9 @@ def test_the_command(given: StepProfile, measured: tuple[Path, Path], tmp_path: 
 def test_the_command_refuses(measured: tuple[Path, Path], tmp_path: Path) -> None:
     refused = kvsweep("validate", str(measured[0]), "--profile", "rtx4090-llama")
     assert refused.exit_code == 2 and "did you mean 'rtx4090-llama-3.1-8b'" in refused.output
+    refused = kvsweep(
+        "validate", str(measured[0]), "--profile", "rtx4090-llama-3.1-8b", "--figures", str(tmp_path / "x")
+    )
+    assert refused.exit_code == 2 and "x is not a folder" in refused.output and not refused.stdout
     refused = kvsweep("validate", str(measured[0]), "--profile", str(tmp_path / "none.yaml"))
     assert refused.exit_code == 2 and "none.yaml: No such file" in refused.output

@@ -66,23 +66,27 @@ def measures(replay: Replay) -> dict[str, Any]:
     return found
 
 
-def mape(measured: Floats, predicted: Floats) -> float:
-    """Return the mean absolute error, relative to what was measured [1], over the requests that have a value."""
+def mape(measured: Floats, predicted: Floats) -> float | None:
+    """Return the mean absolute error, relative to what was measured [1], over requests that have a value, if any."""
     known = np.isfinite(measured) & (measured > 0.0)
-    return float(np.mean(np.abs(predicted[known] / measured[known] - 1.0)))
+    return float(np.mean(np.abs(predicted[known] / measured[known] - 1.0))) if known.any() else None
 
 
 def aggregate(measured: Latencies, predicted: Latencies) -> dict[str, Any]:
-    """Return mean and percentiles of each latency, measured and predicted, with the relative error."""
+    """Return mean and percentiles of each latency, measured and predicted, with the relative error; None for none."""
     found: dict[str, Any] = {}
     for metric in ("ttft", "tpot", "e2e"):
-        found[metric] = {}
-        for name, level in QUANTILES.items():
-            values = [getattr(each, metric) for each in (measured, predicted)]
-            values = [value[np.isfinite(value)] for value in values]
-            a, b = (float(np.mean(value) if level is None else np.quantile(value, level)) for value in values)
-            found[metric][name] = {"measured": a, "predicted": b, "error": b / a - 1.0 if a else None}
+        values = [getattr(each, metric) for each in (measured, predicted)]
+        known = [value[np.isfinite(value)] for value in values]
+        found[metric] = {name: _level(known, level) for name, level in QUANTILES.items()}
     return found
+
+
+def _level(values: list[Floats], level: float | None) -> dict[str, float | None]:
+    if not all(map(len, values)):
+        return {"measured": None, "predicted": None, "error": None}
+    a, b = (float(np.mean(value) if level is None else np.quantile(value, level)) for value in values)
+    return {"measured": a, "predicted": b, "error": b / a - 1.0 if a else None}
 
 
 def reuse_by_tier(replay: Replay) -> dict[str, Any]:

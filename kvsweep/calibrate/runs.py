@@ -29,8 +29,10 @@ TIERS = ("l1", "l2", "l3")
 """Tiers of which a run may say how many prompt tokens each held: device, host, shared."""
 TIER_HITS = {tier: f"{tier}_hit_tokens" for tier in TIERS}
 """Columns of a CSV that say so; `hit_tokens` is all of them together."""
-MOST_TOKENS = 1e9
+MOST_TOKENS = 1e7
 """Most tokens of a prompt or answer."""
+LONGEST = 1e6
+"""Longest run [s]: the simulator counts picoseconds in 64 bits."""
 SCALES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
 
 
@@ -222,6 +224,8 @@ def _run(path: Path, places: Sequence[str], columns: _Columns) -> MeasuredRun:
         _refuse(places, wrong, values, f"{name}: {{:g}}; allowed: a whole number from {least:g} to {MOST_TOKENS:g}")
     _refuse(places, first < start, first - start, "first token {:g} s after the arrival; allowed: not before it")
     _refuse(places, last < first, last - first, "last token {:g} s after the first; allowed: not before it")
+    late = last - start.min()
+    _refuse(places, late > LONGEST, late, f"last token {{:g}} s after the first arrival; allowed: at most {LONGEST:g}")
     if hits is not None:
         _refuse(places, hits > prompt, hits, "{:g} hit tokens; allowed: at most the tokens of the prompt")
     order = np.argsort(start, kind="stable")

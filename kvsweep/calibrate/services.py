@@ -64,6 +64,8 @@ def fit_model(kind: str, parts: Sequence[Measured]) -> PrefillModel | DecodeMode
     rows = np.array([row for part in parts for row in part.rows])
     if (rows[:, TIME] <= 0.0).any():
         raise InputError(f"{parts[0].source}: a time of 0 s; allowed: more")
+    if kind == "prefill" and len(np.unique(rows[:, 0])) == 1:
+        raise InputError(f"{parts[0].source}: prefill steps of {rows[0, 0]:g} tokens alone; allowed: two sizes or more")
     errors = [
         np.abs(predicted(_model(kind, rows[~out], parts), rows[out]) / rows[out, TIME] - 1.0) for out in _turns(rows)
     ]

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 
 
+OF_KERNELS = ("allreduce", "exchange", "dtype", "dp", "ep", "processors", "thin", "overhead_seconds")
+"""Options of kernel profiles and databases."""
+OF_FILES = ("base", "gpu", "most_tokens")
+"""Options of files of operations."""
+
+
 class _Default(click.Group):
     """A group in which what is no command is the argument of `fit`."""
 
@@ -75,16 +81,29 @@ def fit(sources: Sequence[str], output: Path, force: bool, quiet: bool, **option
     perf_model.csv, nvbandwidth .json, and handoff=, h2d=, d2h= with a .csv of bytes,seconds or block_bytes,bytes_per_s.
     Service models not measured are those of --base, or assumed ones of --model on --tp GPUs --gpu.
     """
-    if output.suffix not in (".yaml", ".yml"):
-        raise InputError(f"--output: {output} has no known suffix; allowed: .yaml, .yml")
-    check_writable(output, force)
+    _check_output(output, force)
     folders = [source for source in sources if Path(source).is_dir()]
     if folders and len(sources) > 1:
         raise InputError(f"SOURCE: {folders[0]} is a kernel profile and is fitted alone; allowed: one folder, or files")
+    _check_options(OF_FILES if folders else OF_KERNELS, "a folder" if folders else "files")
     text = _kernels(Path(folders[0]), quiet, **options) if folders else _services(sources, quiet, **options)
     with replacing(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     say(f"wrote {output}")
+
+
+def _check_output(output: Path, force: bool) -> None:
+    if output.suffix not in (".yaml", ".yml"):
+        raise InputError(f"--output: {output} has no known suffix; allowed: .yaml, .yml")
+    check_writable(output, force)
+
+
+def _check_options(others: Sequence[str], source: str) -> None:
+    """Refuse an option of the other kind of source, which would say nothing."""
+    ctx = click.get_current_context()
+    for name in others:
+        if ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
+            raise InputError(f"--{name.replace('_', '-')}: says nothing of {source}; allowed: without it")
 
 
 def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
@@ -103,6 +122,7 @@ def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
         ranks = Ranks(options["tp"] or 1, ep, options["dtype"])
         kernels = read_database(folder, _model(options["model"]), ranks)
     else:
+        _check_options(("dtype",), "a kernel profile")
         kernels = read_kernels(folder, options["tp"])
 
     def curve(option: str, operations: tuple[str, ...], ranks: int) -> Any:
@@ -222,7 +242,7 @@ def recalibrate(kind: str, profile: Path, sources: Sequence[str], output: Path, 
     """Fit one model of PROFILE anew and keep the others, as decode after the KV pool was enlarged."""
     from kvsweep.calibrate.sources import read_source
 
-    check_writable(output, force)
+    _check_output(output, force)
     kinds = {part.kind for source in sources for part in read_source(source)}
     if kinds != {kind}:
         raise InputError(f"SOURCE: measures {', '.join(sorted(kinds))}; allowed: {kind} alone")

@@ -52,6 +52,8 @@ def validate(
         if output.suffix != ".csv":
             raise InputError(f"--output: {output} has no known suffix; allowed: .csv")
         check_writable(output, options["force"])
+    if figures is not None and not figures.is_dir():
+        raise InputError(f"--figures: {figures} is not a folder; allowed: one that exists")
     profile = read_step_profile(find_profile(given))
     measured = [read_run(path, workload) for path in runs]
     changes = {"n_blocks": options["blocks"]} if options["blocks"] else {}
@@ -86,7 +88,7 @@ def _rows(replay: Replay) -> list[dict[str, object]]:
 
 
 def _print(found: Sequence[dict[str, Any]]) -> None:
-    columns = [Column("run", lambda row: row["run"]), Column("requests", lambda row: row["requests"])]
+    columns = [Column("run", lambda row: _label(row["run"])), Column("requests", lambda row: row["requests"])]
     columns += [Column(title, _metric(name, scale)) for title, name, scale in _METRICS]
     print_table(found, columns)
     for row in found:
@@ -111,7 +113,7 @@ def _of_tier(name: str) -> Any:
 
 
 def _metric(name: str, scale: float) -> Any:
-    return lambda row: row[name] * scale
+    return lambda row: None if row[name] is None else row[name] * scale
 
 
 def _print_components(row: dict[str, Any]) -> None:
@@ -119,7 +121,7 @@ def _print_components(row: dict[str, Any]) -> None:
     print_table(
         list(parts["means"].items()),
         [
-            Column(f"mean over time, {Path(row['run']).name}", lambda item: item[0]),
+            Column(f"mean over time, {_label(row['run'])}", lambda item: item[0]),
             Column("measured", lambda item: item[1]["measured"]),
             Column("predicted", lambda item: item[1]["predicted"]),
             Column("error [%]", lambda item: None if item[1]["error"] is None else 100.0 * item[1]["error"]),
@@ -130,16 +132,20 @@ def _print_components(row: dict[str, Any]) -> None:
         click.echo(f"  {'*' if each['counts'] else ' '} {each['component']}: {each['statement']}")
 
 
+def _label(name: str) -> str:
+    """Return a run's name short enough for a table and a file: a file's own, or the folders that tell a run."""
+    path = Path(name)
+    if path.suffix:
+        return path.stem
+    return "-".join(part for part in path.parts[-3:] if part not in ("/", "vllm")) or "run"
+
+
 def _draw(replay: Replay, folder: Path, force: bool) -> None:
     from kvsweep.calibrate.measures import pairs, windows
     from kvsweep.report.plots.files import write_figure
     from kvsweep.report.plots.validation import error_figure, scatter_figure, windows_figure
 
-    if not folder.is_dir():
-        raise InputError(f"--figures: {folder} is not a folder; allowed: one that exists")
-    path = Path(replay.run.name)
-    stem = "-".join(part for part in path.parts[-3:] if part not in ("/", "vllm")) or path.stem
-    stem = stem.removesuffix(path.suffix)
+    stem = _label(replay.run.name)
     measured, predicted = pairs(replay)
     both = {name: (getattr(measured, name), getattr(predicted, name)) for name in ("ttft", "tpot", "e2e")}
     run = replay.run
