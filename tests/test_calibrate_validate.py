@@ -94,6 +94,7 @@ def test_every_format_holds_the_same_run(measured: tuple[Path, Path], tmp_path: 
             "request_latency": (float(run.finish[i] - run.arrival[i]) * 1e3, "ms"),
             "input_sequence_length": (lists["input_lens"][i], "tokens"),
             "output_sequence_length": (lists["output_lens"][i], "tokens"),
+            "usage_prompt_cache_read_tokens": (i, "tokens"),
         }
         metrics = {name: {"value": value, "unit": unit} for name, (value, unit) in values.items()}
         lines.append({"metadata": {"request_start_ns": 1e18 + run.arrival[i] * 1e9}, "metrics": metrics})
@@ -109,8 +110,14 @@ def test_every_format_holds_the_same_run(measured: tuple[Path, Path], tmp_path: 
         other = read_run(tmp_path / name)
         for field in ("arrival", "prompt_tokens", "output_tokens", "first_token", "finish"):
             np.testing.assert_allclose(getattr(other, field), getattr(run, field), atol=2e-6, err_msg=f"{name} {field}")
-    hits = read_run(tmp_path / "run.csv").hit_tokens
-    assert hits is not None and hits.tolist() == list(range(len(run)))
+    for name in ("run.csv", "profile_export.jsonl"):
+        hits = read_run(tmp_path / name).hit_tokens
+        assert hits is not None and hits.tolist() == list(range(len(run)))
+    assert read_run(tmp_path / "bench.json").hit_tokens is None
+    text = (tmp_path / "profile_export.jsonl").read_text()
+    (tmp_path / "profile_export.jsonl").write_text(text.replace('"unit": "ms"', '"unit": "min"'))
+    with pytest.raises(InputError, match="time_to_first_token: unit: 'min'; allowed: ns, us, ms"):
+        read_run(tmp_path / "profile_export.jsonl")
 
 
 def test_broken_runs_say_where(measured: tuple[Path, Path], tmp_path: Path) -> None:
