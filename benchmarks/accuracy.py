@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvsweep.calibrate.check import Line, summary
+from kvsweep.calibrate.check import Line, service_domain, service_summary, summary
+from kvsweep.calibrate.collectives import ALL_REDUCE, EXCHANGE, collective_curve, read_collective
 from kvsweep.calibrate.columns import read_rows
 from kvsweep.calibrate.compose import apart, compose
-from kvsweep.calibrate.database import read_collectives
+from kvsweep.calibrate.diagnosis import step_seconds_apart
 from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.calibrate.measures import measures
 from kvsweep.calibrate.replay import limits_of, replay
@@ -28,9 +29,10 @@ from kvsweep.calibrate.services import fit_model
 from kvsweep.calibrate.sources import read_source
 from kvsweep.catalog import load
 from kvsweep.cluster import columns as col
-from kvsweep.cluster.profiles import find_profile
+from kvsweep.cluster.profile import Profile
+from kvsweep.cluster.profiles import find_profile, read_any_profile, shipped
 from kvsweep.cluster.vllm.limits import Limits
-from kvsweep.cluster.vllm.profile import StepProfile, read_step_profile, step_times
+from kvsweep.cluster.vllm.profile import DIMS, StepProfile, read_step_profile, step_times
 from kvsweep.cluster.vllm.serve import Arrival
 from kvsweep.cluster.vllm.serve import run as run_worker
 
@@ -41,10 +43,14 @@ BARS = {"compute": 0.05, "transfer": 0.10, "mean E2E": 0.025, "each E2E": 0.04, 
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).with_name("accuracy.json")
 THIN = 0.003
-NOISY = ("all-reduce of 8, a100_sxm",)
-"""Printed and not held to the bar: 2048 bytes took 14.8 µs there, between 5.6 and 6.3 µs of its neighbours."""
-DATABASES = ("h100-sxm-llama-3.1-8b", "h200-sxm-llama-3.1-8b")
-"""Shipped profiles made of a kernel database."""
+COLLECTIVES = {
+    "all-reduce": (ALL_REDUCE, "custom_allreduce_perf.parquet"), "exchange": (EXCHANGE, "nccl_perf.parquet")
+}  # fmt: skip
+"""Collective operations of the databases, each with its file."""
+DATABASE = "h100-sxm-llama-3.1-8b"
+"""Shipped profile, made of a kernel database, that a published figure is held against."""
+COMPUTE = (*DIMS, "prefill", "decode")
+"""Models of profiles that are of computing, not of copies."""
 
 Change = Callable[[StepProfile, MeasuredRun], tuple[StepProfile, dict[str, Any]]]
 
@@ -83,16 +89,17 @@ def measure(data: Path) -> dict[str, Any]:
         runs[gpu] = read_run(folder / "vllm", workload)
         found["components"][gpu] = [_component(line) for line in summary(profiles[gpu])]
         found["runs"][gpu] = measures(replay(runs[gpu], profiles[gpu])) | {"run": gpu}
-    for name in DATABASES:
-        lines = summary(read_step_profile(find_profile(name)))
-        found["components"][name.partition("-")[0].upper()] = [_component(line) for line in lines]
+    for name, path in shipped().items():
+        if not name.startswith(tuple(gpu.lower() for gpu in GPUS)):
+            profile = read_any_profile(path)
+            lines = service_summary(profile) if isinstance(profile, Profile) else summary(profile)
+            found["components"][name] = [_component(line) for line in lines if line.rows and line.model in COMPUTE]
     found["transfers"] = transfers(data)
     found["published"] = published(data)
     for name, change in ABLATIONS.items():
         found["ablation"][name] = {gpu: _ablated(change, profiles[gpu], runs[gpu]) for gpu in GPUS}
     for gpu, teacher in zip(GPUS, reversed(GPUS), strict=True):
-        steps = found["runs"][teacher]["components"]["decode_step_seconds"]
-        constant = steps["measured"] - steps["predicted"]
+        constant = step_seconds_apart(replay(runs[teacher], profiles[teacher]))
         saving = profiles[gpu].captured_saving_seconds - constant
         taught = replace(profiles[gpu], captured_saving_seconds=max(saving, 0.0))
         found["one constant"][gpu] = measures(replay(runs[gpu], taught)) | {
@@ -122,7 +129,7 @@ def published(data: Path) -> dict[str, Any]:
     table = data / "published" / "h100_llama8b_restore_recompute.csv"
     if not table.is_file():
         return {}
-    times = step_times(read_step_profile(find_profile(DATABASES[0])))
+    times = step_times(read_step_profile(find_profile(DATABASE)))
     limits = Limits(n_blocks=20_000, token_budget=8192)
     errors = []
     for texts, row in read_rows(table, ("tokens", "ttft_ms"), ("tier",)):
@@ -138,18 +145,21 @@ def transfers(data: Path) -> list[dict[str, Any]]:
     found = []
     table = data / "published" / "h2d_block_size_h100.csv"
     if table.is_file():
-        _, fit = fit_model("h2d", read_source(f"h2d={table}"))
+        fit = fit_model("h2d", read_source(f"h2d={table}"))
         found.append({"name": "H2D by block size, H100", "rows": fit.rows, "held_out": fit.held_out_rows,
-                      "error": fit.error, "domain": fit.domain})  # fmt: skip
-    for path in sorted((data / "aiconfigurator").rglob("custom_allreduce_perf.parquet")):
-        for ranks in (2, 4, 8):
-            curve = dict(zip(*read_collectives(path, ranks), strict=True))
-            errors = apart(curve)
-            domain = f"{min(curve):g} to {max(curve):g} bytes"
+                      "error": fit.held_out_error, "domain": service_domain(fit)})  # fmt: skip
+    for name, (operations, file) in COLLECTIVES.items():
+        for path in sorted((data / "aiconfigurator").rglob(file)):
             gpu = path.relative_to(data / "aiconfigurator" / "data").parts[0]
-            found.append({"name": f"all-reduce of {ranks}, {gpu}", "rows": len(curve), "held_out": len(errors),
-                          "error": sum(errors) / len(errors), "domain": domain})  # fmt: skip
+            found += [_collective(f"{name} of {ranks}, {gpu}", path, operations, ranks) for ranks in (2, 4, 8)]
     return found
+
+
+def _collective(name: str, path: Path, operations: tuple[str, ...], ranks: int) -> dict[str, Any]:
+    curve = read_collective(path, operations, ranks)
+    errors = apart(curve, fit=collective_curve)
+    return {"name": name, "rows": len(curve), "held_out": len(errors), "error": sum(errors) / len(errors),
+            "domain": f"{min(curve):g} to {max(curve):g} bytes"}  # fmt: skip
 
 
 def bars(found: dict[str, Any]) -> dict[str, tuple[float, float]]:
@@ -159,22 +169,18 @@ def bars(found: dict[str, Any]) -> dict[str, tuple[float, float]]:
     compute = [part["error"] for parts in found["components"].values() for part in parts]
     return {
         "compute": (max(compute), BARS["compute"]),
-        "transfer": (max((part["error"] for part in _held_to_bar(found)), default=0.0), BARS["transfer"]),
+        "transfer": (max((part["error"] for part in found["transfers"]), default=0.0), BARS["transfer"]),
         "mean E2E": (sum(e2e) / len(e2e), BARS["mean E2E"]),
         "each E2E": (max(e2e), BARS["each E2E"]),
         "TPOT": (max(run["tpot_mape"] for run in runs), BARS["TPOT"]),
     }
 
 
-def _held_to_bar(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [part for part in found["transfers"] if part["name"] not in NOISY]
-
-
 def printed(found: dict[str, Any]) -> str:
     """Return all errors as text."""
     lines = ["Components, mean error of a whole step on rows held out:"]
     for gpu, parts in found["components"].items():
-        lines += [f"  {gpu:<11} {part['model']:<10} {part['error']:6.2%} of {part['held_out']} held out, "
+        lines += [f"  {gpu:<34} {part['model']:<10} {part['error']:6.2%} of {part['held_out']} held out, "
                   f"{part['rows']} rows; {part['domain']}" for part in parts]  # fmt: skip
     lines += [f"  {part['name']}: {part['error']:.2%} of {part['held_out']} rows; {part['domain']}"
               for part in found["transfers"]]  # fmt: skip
@@ -189,7 +195,8 @@ def printed(found: dict[str, Any]) -> str:
         lines += [f"  {'':<11} and {taught['constant'] * 1e3:+.2f} ms a captured step, from the steps of "
                   f"{taught['from']}: {_errors(taught)}"]  # fmt: skip
         lines += ["  {:<11} LLMServingSim: {:.2f} %, {:.3f} s, {:.2f} %".format("", *OTHER[gpu])]
-        lines += [f"  {'':<11} furthest off over time: {run['components']['furthest']}"]
+        lines += [f"  {'':<11} components that are off: {', '.join(run['components']['named']) or 'none'}"]
+        lines += [f"  {'':<13} {each['component']}: {each['statement']}" for each in run["components"]["evidence"]]
     lines.append("Worth of each mechanism (E2E MAPE | TPOT MAPE):")
     for name, both in found["ablation"].items():
         cells = "   ".join(f"{both[gpu]['e2e_mape']:6.2%} | {both[gpu]['tpot_mape']:6.2%}" for gpu in GPUS)
@@ -221,7 +228,7 @@ def table(found: dict[str, Any]) -> str:
         lines.append("| | LLMServingSim's own prediction | {:.2f}% | {:.2f} s | {:.2f}% |".format(*OTHER[gpu]))
     worst = max(part["error"] for parts in found["components"].values() for part in parts)
     lines.append(f"| kernels held out, whole steps | the other rows | at most {worst:.2%} | | |")
-    copies = _held_to_bar(found)
+    copies = found["transfers"]
     if copies:
         rows, most = sum(part["rows"] for part in copies), max(part["error"] for part in copies)
         lines.append(f"| copies and all-reduces, {rows} rows of {len(copies)} tables | the other rows "

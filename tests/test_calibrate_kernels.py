@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_samples import DENSE, attention_us, layer_us, write_profile
 
-from kvsweep.calibrate.compose import compose
-from kvsweep.calibrate.curves import filled, held_out, isotonic, monotone_grid, thinned
+from kvsweep.calibrate.compose import compose, weights_bytes
+from kvsweep.calibrate.curves import filled, held_out, isotonic, isotonic_median, monotone_grid, robust_curve, thinned
 from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.calibrate.layers import Parallel
 from kvsweep.catalog import load
@@ -115,16 +115,43 @@ def test_experts_by_tokens_and_experts_at_work(tmp_path: Path) -> None:
 
 
 def test_data_and_expert_parallel_ranks(tmp_path: Path) -> None:
-    """Four groups of one token reach two ranks of four experts: 4 tokens, 4·(1 − 0.75⁴) experts at work."""
+    """Four groups of one token reach two ranks of four experts: 4 tokens, 4·(1 − 0.75⁴) experts at work.
+
+    Their exchange takes 10 µs and 1 µs for the 8192 bytes of each of the four tokens, at every layer.
+    """
     layers = {name: base for name, base in DENSE.items() if name not in ("gate_up_proj", "act_fn", "down_proj")}
     folder = write_profile(tmp_path, layers, moe=lambda tokens, experts: tokens + 100.0 * experts)
-    profile = compose(read_kernels(folder), moe_model(), Parallel(dp=4, ep=2))
+    exchange = (np.array([8192.0, 8192.0 * 1024]), np.array([11e-6, 1034e-6]))
+    profile = compose(read_kernels(folder), moe_model(), Parallel(dp=4, ep=2, exchange=exchange))
     rest = L * (2 * 2 + 10 + 3 + 8) + 3
     experts = 4 * (1 - 0.75**4)
-    assert profile.tokens.seconds[0] == pytest.approx((rest + L * (4 + 100 * experts)) * 1e-6, rel=1e-4)
-    assert "no time of the exchange" in profile.note
+    assert profile.tokens.seconds[0] == pytest.approx((rest + L * (4 + 100 * experts + 14)) * 1e-6, rel=1e-4)
+    assert profile.note == "dp 4, ep 2"
+    assert profile.tokens.axes[0][-1] == 256.0  # 1024 tokens of all groups were measured
     with pytest.raises(InputError, match="--ep: 3 ranks do not share 8 experts evenly"):
         compose(read_kernels(folder), moe_model(), Parallel(ep=3))
+    with pytest.raises(InputError, match="--exchange: missing; 4 data-parallel ranks exchange tokens"):
+        compose(read_kernels(folder), moe_model(), Parallel(dp=4, ep=2))
+
+
+def test_a_group_holds_its_share_of_the_experts(tmp_path: Path) -> None:
+    layers = {name: base for name, base in DENSE.items() if name not in ("gate_up_proj", "act_fn", "down_proj")}
+    kernels = read_kernels(write_profile(tmp_path, layers, moe=lambda tokens, experts: tokens))
+    model = moe_model(moe_intermediate_size=1000)
+    assert model.shape is not None and model.weights is not None
+    experts = 2.0 * 3 * model.shape.hidden_size * 1000 * 8 * L
+    assert weights_bytes(kernels, model, Parallel()) == 2.0 * model.weights.total
+    shared = weights_bytes(kernels, model, Parallel(dp=4, ep=4))
+    assert shared == pytest.approx(2.0 * model.weights.total - experts * 3 / 4)
+
+
+def test_models_whose_layers_differ_are_refused(tmp_path: Path) -> None:
+    assert MODEL.shape is not None
+    kernels = read_kernels(write_profile(tmp_path, moe=lambda tokens, experts: tokens))
+    with pytest.raises(InputError, match="window or linear layers"):
+        compose(kernels, replace(MODEL, shape=replace(MODEL.shape, layers_window=16, window=1024)))
+    with pytest.raises(InputError, match="no layer 'shared_gate_up_proj'; the model has shared experts"):
+        compose(kernels, moe_model(shared_experts=1))
 
 
 def test_broken_profiles_say_where(tmp_path: Path) -> None:
@@ -136,6 +163,13 @@ def test_broken_profiles_say_where(tmp_path: Path) -> None:
     path = folder / "tp2" / "dense.csv"
     path.write_text(path.read_text() + "qkv_proj,5,x\n")
     with pytest.raises(InputError, match=r"dense.csv:74: time_us: 'x' is not a number"):
+        read_kernels(folder)
+    text = path.read_text().replace("qkv_proj,5,x\n", "")
+    path.write_text(text + "qkv_proj,1,9\n")
+    with pytest.raises(InputError, match=r"dense.csv:74: measured twice"):
+        read_kernels(folder)
+    path.write_text(text + "qkv_proj,7,0\n")
+    with pytest.raises(InputError, match=r"dense.csv:74: time_us: 0; allowed: more"):
         read_kernels(folder)
     path.write_text("layer,time_us\n")
     with pytest.raises(InputError, match="dense.csv:1: no column 'tokens'"):
@@ -188,6 +222,23 @@ def test_fits_never_fall(values: list[float]) -> None:
     assert (np.diff(fit) >= 0).all() and fit.mean() == pytest.approx(np.mean(values))
     grid = monotone_grid(np.array([values, values[::-1]]), (0, 1))
     assert (np.diff(grid, axis=1) >= -1e-9).all()
+
+
+@given(st.lists(st.floats(0.1, 100.0), min_size=1, max_size=30))
+def test_medians_of_pools_never_fall(values: list[float]) -> None:
+    fit = isotonic_median(np.array(values))
+    assert len(fit) == len(values) and (np.diff(fit) >= 0).all()
+    np.testing.assert_allclose(isotonic_median(np.sort(values)), np.sort(values))
+
+
+def test_one_row_far_off_moves_no_other() -> None:
+    """Of 5, 5.5, 15, 6, 6.5, 7 only the third is out of order, and it alone is drawn down to its neighbours."""
+    points = dict(enumerate((5.0, 5.5, 15.0, 6.0, 6.5, 7.0)))
+    x, y = robust_curve(points)
+    assert x.tolist() == list(range(6))
+    assert y[[0, 1, 4, 5]] == pytest.approx([5.0, 5.5, 6.5, 7.0]) and 6.0 <= y[2] <= 6.5
+    closest = np.exp(isotonic(np.log([5.0, 5.5, 15.0, 6.0, 6.5, 7.0])))
+    assert closest[5] > 7.5  # what least squares makes of it
 
 
 def test_gaps_are_filled_along_lines() -> None:

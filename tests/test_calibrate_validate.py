@@ -54,7 +54,7 @@ def test_a_run_of_the_simulator_itself_is_predicted_exactly(
     assert errors["e2e_mape"] < 1e-5 and errors["ttft_mae_seconds"] < 1e-5 and errors["tpot_mape"] < 1e-4
     assert errors["preemptions"] == served[1].request[:, c.PREEMPTIONS].sum()
     assert errors["hit_ratio"] > 0.05
-    assert {"decode_step_seconds", "running", "waiting", "kv_usage", "furthest"} <= set(errors["components"])
+    assert {"running", "waiting", "kv_cache_pct"} <= set(errors["components"]["means"])
     assert errors["aggregate"]["e2e"]["p90"]["error"] == pytest.approx(0.0, abs=1e-4)
 
 
@@ -96,6 +96,7 @@ def test_every_format_holds_the_same_run(measured: tuple[Path, Path], tmp_path: 
             "request_latency": (float(run.finish[i] - run.arrival[i]) * 1e3, "ms"),
             "input_sequence_length": (lists["input_lens"][i], "tokens"),
             "output_sequence_length": (lists["output_lens"][i], "tokens"),
+            "usage_prompt_cache_read_tokens": (i, "tokens"),
         }
         metrics = {name: {"value": value, "unit": unit} for name, (value, unit) in values.items()}
         lines.append({"metadata": {"request_start_ns": 1e18 + run.arrival[i] * 1e9}, "metrics": metrics})
@@ -111,8 +112,14 @@ def test_every_format_holds_the_same_run(measured: tuple[Path, Path], tmp_path: 
         other = read_run(tmp_path / name)
         for field in ("arrival", "prompt_tokens", "output_tokens", "first_token", "finish"):
             np.testing.assert_allclose(getattr(other, field), getattr(run, field), atol=2e-6, err_msg=f"{name} {field}")
-    hits = read_run(tmp_path / "run.csv").hit_tokens
-    assert hits is not None and hits.tolist() == list(range(len(run)))
+    for name in ("run.csv", "profile_export.jsonl"):
+        hits = read_run(tmp_path / name).hit_tokens
+        assert hits is not None and hits.tolist() == list(range(len(run)))
+    assert read_run(tmp_path / "bench.json").hit_tokens is None
+    text = (tmp_path / "profile_export.jsonl").read_text()
+    (tmp_path / "profile_export.jsonl").write_text(text.replace('"unit": "ms"', '"unit": "min"'))
+    with pytest.raises(InputError, match="time_to_first_token: unit: 'min'; allowed: ns, us, ms"):
+        read_run(tmp_path / "profile_export.jsonl")
 
 
 def test_broken_runs_say_where(measured: tuple[Path, Path], tmp_path: Path) -> None:
@@ -122,14 +129,51 @@ def test_broken_runs_say_where(measured: tuple[Path, Path], tmp_path: Path) -> N
 
     refused(tmp_path, "no meta.json")
     refused(tmp_path / "x.pkl", "not a run kvsweep reads")
-    (tmp_path / "a.json").write_text('{"input_lens": [1]}')
-    refused(tmp_path / "a.json", "output_lens: missing")
-    (tmp_path / "a.jsonl").write_text('{"metadata": {}, "metrics": {}}')
-    refused(tmp_path / "a.jsonl", "request_start_ns: None; allowed: a number")
-    (tmp_path / "a.csv").write_text("arrival,prompt_tokens,output_tokens,ttft,e2e\n0,0,1,1,1\n")
-    refused(tmp_path / "a.csv", "without prompt or answer")
     (tmp_path / "w.jsonl").write_text('{"input_tok_ids": [1]}')
     refused(measured[0], "w.jsonl:1: input_tok_ids: not", tmp_path / "w.jsonl")
+
+
+CSV = "arrival,prompt_tokens,output_tokens,ttft,e2e"
+BENCH = {"input_lens": [5], "output_lens": [2], "ttfts": [1.0], "itls": [[0.5]], "start_times": [3.0]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", r"a.csv:1: no column 'arrival'"),
+        ("a.csv", CSV, "no rows"),
+        ("a.csv", f"{CSV}\n0,0,1,1,1", "a.csv:2: prompt tokens: 0; allowed: a whole number from 1"),
+        ("a.csv", f"{CSV}\n\n0,1,2.5,1,1", "a.csv:3: output tokens: 2.5; allowed: a whole number"),
+        ("a.csv", f"{CSV}\n0,1,1,1,1\n1e25,1,1,1,1", "a.csv:3: last token 1e\\+25 s after the first arrival"),
+        ("a.csv", f"{CSV}\n0,1e12,1,1,1", r"a.csv:2: prompt tokens: 1e\+12"),
+        ("a.csv", f"{CSV}\n0,1,1,1e400,1", "a.csv:2: ttft: '1e400' is not a number"),
+        ("a.csv", f"{CSV}\n0,1,1,nan,1", "a.csv:2: ttft: 'nan' is not a number"),
+        ("a.csv", f"{CSV}\n-1,1,1,1,1", "a.csv:2: arrival: '-1' is not a number"),
+        ("a.csv", f"{CSV}\n0,1,1,2,1", "a.csv:2: last token -1 s after the first; allowed: not before"),
+        ("a.csv", f"{CSV},ttft\n0,1,1,1,1,1", "a.csv:1: column 'ttft' twice"),
+        ("a.csv", f"{CSV}\n0,1,1,1,1,9", "a.csv:2: 6 cells; allowed: 5"),
+        ("a.csv", f'{CSV}\n"0,1,1,1,1', "a.csv:2: not CSV"),
+        ("a.csv", f"{CSV},hit_tokens\n0,1,1,1,1,2", "a.csv:2: 2 hit tokens; allowed: at most"),
+        ("a.csv", f"{CSV},l1_hit_tokens,l2_hit_tokens\n0,3,1,1,1,2,2", "a.csv:2: 4 hit tokens; allowed: at most"),
+        ("a.csv", f"{CSV},l2_hit_tokens,hit_tokens\n0,1,1,1,1,0,0", "hit_tokens beside l2_hit_tokens"),
+        ("a.csv", b"\xff\xfe0", "a.csv: not UTF-8 text$"),
+        ("a.csv", b"\x1f\x8b\x08", "a.csv: not UTF-8 text; unpack it first"),
+        ("a.json", "[]", r"a.json: \[\] is not an object"),
+        ("a.json", "[" * 100_000, "a.json: not JSON"),
+        ("a.json", '{"input_lens": [1]}', "start_times: missing; allowed: a result with per-request lists"),
+        ("a.json", json.dumps(BENCH | {"ttfts": []}), "ttfts: 0 entries; allowed: 1"),
+        ("a.json", json.dumps(BENCH | {"itls": [3]}), "a.json: request 0: itls: missing; allowed: a list"),
+        ("a.json", json.dumps(BENCH | {"itls": [[None]]}), "request 0: entry 0: itls: None; allowed: a number"),
+        ("a.json", json.dumps(BENCH | {"output_lens": [0]}), "a.json: request 0: output tokens: 0"),
+        ("a.jsonl", "", "a.jsonl: no lines"),
+        ("a.jsonl", '{"error": "x"}', "a.jsonl: no requests"),
+        ("a.jsonl", '{"metadata": {}, "metrics": {}}', "a.jsonl:1: request_start_ns: None; allowed: a number"),
+    ],
+)
+def test_broken_files_say_where(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=message):
+        read_run(tmp_path / name)
 
 
 def test_limits_that_a_run_does_not_state(given: StepProfile) -> None:
@@ -143,6 +187,23 @@ def test_limits_that_a_run_does_not_state(given: StepProfile) -> None:
         assumed_blocks(replace(known, memory_bytes=10e9), 16)
     assert captured_graphs({}, 128)[-1] == 256 and captured_graphs({}, 256)[-1] == 512
     assert captured_graphs({}, 4) == (1, 2, 4, 8)
+    assert limits_of({}, given, n_blocks=77)[0].n_blocks == 77  # nothing else has to be known
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("kv_cache", "num_gpu_blocks", "many"),
+        ("kv_cache", "num_gpu_blocks", -3),
+        ("kv_cache", "block_size", 0),
+        ("kv_cache", "enable_prefix_caching", 1),
+        ("engine_kwargs", "max_num_seqs", 2.5),
+        ("engine_kwargs", "max_num_batched_tokens", True),
+    ],
+)
+def test_a_broken_meta_file_says_where(given: StepProfile, part: str, field: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"meta.json: {field}: .*; allowed: "):
+        limits_of({part: {field: value}}, given, 10 if field != "num_gpu_blocks" else None)
 
 
 def test_reuse_is_counted_by_tokens() -> None:
@@ -151,6 +212,38 @@ def test_reuse_is_counted_by_tokens() -> None:
     assert found["exact_match_ratio"] == pytest.approx(1 / 3)
     assert found["token_volume_error"] == pytest.approx(-5 / 40)
     assert found["attribution_match_ratio"] == pytest.approx(2 / 3)
+
+
+def test_reuse_by_tier(given: StepProfile, tmp_path: Path) -> None:
+    """Two alone of three requests find 32 tokens; measured are 32 and 16 on the device and 16 and 0 on the host."""
+    head = "arrival,prompt_tokens,output_tokens,ttft,e2e,l1_hit_tokens,l2_hit_tokens"
+    path = tmp_path / "run.csv"
+    path.write_text("\n".join([head, "0,40,2,1,2,0,0", "20,40,2,1,2,16,0", "10,40,2,1,2,32,8"]))
+    run = read_run(path)
+    assert run.hit_tokens is not None and run.hit_tokens.tolist() == [0, 40, 16]
+    assert {tier: hits.tolist() for tier, hits in run.tier_hits.items()} == {"l1": [0, 32, 16], "l2": [0, 8, 0]}
+    found = measures(replay(replace(run, prompts=[[7] * 40] * 3), given, n_blocks=100))
+    assert found["hit_tokens"] == {"l1": {"measured": 48, "predicted": 64}, "l2": {"measured": 8, "predicted": 0}}
+    device, host = found["reuse"]["l1"], found["reuse"]["l2"]
+    assert device["hit_ratio_error"] == pytest.approx(16 / 120) and device["exact_match_ratio"] == pytest.approx(2 / 3)
+    assert device["token_volume_error"] == pytest.approx(1 / 3) and device["attribution_match_ratio"] == 1.0
+    assert host["hit_ratio_error"] == pytest.approx(-8 / 120) and host["attribution_match_ratio"] == pytest.approx(
+        2 / 3
+    )
+    assert host["token_volume_error"] == -1.0
+    assert found["reuse"]["all"]["token_volume_error"] == pytest.approx(64 / 56 - 1.0)
+    assert any("no tier l2" in note for note in found["notes"])
+
+
+def test_a_run_of_single_tokens_has_no_tpot(given: StepProfile, tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text(f"{CSV}\n0,10,1,0.5,0.5\n1,10,1,0,0\n")
+    found = measures(replay(read_run(tmp_path / "run.csv"), given, n_blocks=100))
+    assert found["tpot_mape"] is None and found["e2e_mape"] is not None
+    assert found["aggregate"]["tpot"]["p90"] == {"measured": None, "predicted": None, "error": None}
+    path = tmp_path / "profile.yaml"
+    path.write_text(step_profile_text(given))
+    done = kvsweep("validate", str(tmp_path / "run.csv"), "--profile", str(path), "--blocks", "100")
+    assert done.exit_code == 0 and "–" in done.stdout, done.output
 
 
 def test_windows_count_requests_and_tokens() -> None:
@@ -187,7 +280,7 @@ def test_the_command(given: StepProfile, measured: tuple[Path, Path], tmp_path: 
     path.write_text(step_profile_text(given))
     options = ("--profile", str(path), "--workload", str(workload))
     printed = kvsweep("validate", str(folder), *options)
-    assert printed.exit_code == 0 and "furthest off: " in printed.stdout
+    assert printed.exit_code == 0 and "components that are off: " in printed.stdout
     (tmp_path / "figures").mkdir()
     done = kvsweep(
         "validate", str(folder), *options, "--format", "json", "-o", str(tmp_path / "pairs.csv"),
@@ -206,5 +299,9 @@ def test_the_command(given: StepProfile, measured: tuple[Path, Path], tmp_path: 
 def test_the_command_refuses(measured: tuple[Path, Path], tmp_path: Path) -> None:
     refused = kvsweep("validate", str(measured[0]), "--profile", "rtx4090-llama")
     assert refused.exit_code == 2 and "did you mean 'rtx4090-llama-3.1-8b'" in refused.output
+    refused = kvsweep(
+        "validate", str(measured[0]), "--profile", "rtx4090-llama-3.1-8b", "--figures", str(tmp_path / "x")
+    )
+    assert refused.exit_code == 2 and "x is not a folder" in refused.output and not refused.stdout
     refused = kvsweep("validate", str(measured[0]), "--profile", str(tmp_path / "none.yaml"))
     assert refused.exit_code == 2 and "none.yaml: No such file" in refused.output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,9 @@ import numpy as np
 from kvsweep.calibrate.curves import Floats
 from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.calibrate.layers import Parallel, head_seconds, token_seconds
+from kvsweep.calibrate.operations import PATHS
 from kvsweep.catalog.specs import Model
+from kvsweep.cluster.profile import Profile, Service, Span
 from kvsweep.cluster.vllm.profile import DIMS, StepProfile, Table
 
 AXES = {
@@ -28,10 +30,36 @@ class Line:
     model: str
     rows: int
     held_out_rows: int
-    held_out_error: float
+    held_out_error: float | None
     domain: str
     boundary: str
     source: str
+
+
+def service_summary(profile: Profile) -> list[Line]:
+    """Return a line a service model that was measured; those assumed have no rows and no domain."""
+    lines = []
+    for kind in ("prefill", "decode", *PATHS):
+        model = getattr(profile, kind)
+        lines.append(
+            Line(
+                kind,
+                model.rows or 0,
+                model.held_out_rows or 0,
+                model.held_out_error,
+                service_domain(model),
+                model.boundary,
+                model.source,
+            )
+        )
+    return lines
+
+
+def service_domain(model: Service) -> str:
+    """Return the measured domain of a service model, as in ``tokens 1..2048``; "assumed" for one without."""
+    spans = [(field.name, getattr(model, field.name)) for field in fields(model)]
+    known = [f"{name.removesuffix('_range')} {s.low:g}..{s.high:g}" for name, s in spans if isinstance(s, Span)]
+    return ", ".join(known) or model.kind
 
 
 def summary(profile: StepProfile) -> list[Line]:

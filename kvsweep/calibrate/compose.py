@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import log
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvsweep.calibrate.curves import FEW, filled, held_out, monotone_curve, monotone_grid, thinned
-from kvsweep.calibrate.kernels import KernelProfile
-from kvsweep.calibrate.layers import Parallel, head_seconds, kernel_count, token_seconds
+from kvsweep.calibrate.kernels import Curve, KernelProfile
+from kvsweep.calibrate.layers import Parallel, head_seconds, kernel_count, measured_tokens, token_seconds
 from kvsweep.calibrate.skew import Rest, skew_table
 from kvsweep.catalog.models import kv_bytes_per_token_allocated
 from kvsweep.catalog.specs import Model
@@ -19,11 +19,10 @@ from kvsweep.errors import InputError
 
 Floats = NDArray[np.float64]
 Point = tuple[float, float, float, float]
+CurveFit = Callable[[Curve], tuple[Floats, Floats]]
 
 EAGER = "sum of kernel times, taken eagerly, one layer times its number"
 PRODUCTS = "sum of the matrix products, one layer times its number; no other kernels"
-WITH_KV = "kernels of attention and of writing KV, taken eagerly, one layer times its number"
-APART = "prompt and decode kernels added; tokens before a prompt by its query-key pairs, not measured"
 PROCESSORS = {
     "RTX 4090": 128, "RTX PRO 6000": 188, "H100 PCIe": 114, "H100": 132, "H200": 132, "A100": 108, "L40S": 142,
     "L40": 142, "L4": 58, "A10": 72, "RTX 5090": 170, "RTX 6000 Ada": 142,
@@ -48,7 +47,10 @@ def compose(
         Points of the attention grid are left out where their neighbours give a step within this error, relative.
     """
     parallel = parallel or Parallel()
-    assert model.shape is not None and model.weights is not None
+    if model.shape is None or model.weights is None:
+        raise InputError(f"--model: {model.key} has no shape and weights in the catalog; allowed: a model that has")
+    if model.shape.layers_full_attention != model.shape.layers:
+        raise InputError(f"--model: {model.key} has window or linear layers; allowed: full attention in all layers")
     layers, tp = model.shape.layers, kernels.tp
     tokens = _curve(kernels, model, parallel)
     saving = layers * kernel_count(kernels, model) * kernels.shortest_kernel
@@ -61,9 +63,9 @@ def compose(
         gpu=kernels.gpu,
         tp=tp,
         kv_bytes_per_token=kv_bytes_per_token_allocated(model.shape, tp),
-        weights_bytes=model.weights.total * 2.0,
+        weights_bytes=weights_bytes(kernels, model, parallel),
         memory_bytes=next((size for name, size in MEMORY.items() if name in kernels.gpu), 0.0),
-        note="" if parallel == Parallel() else f"dp {parallel.dp}, ep {parallel.ep}; no time of the exchange of tokens",
+        note=f"dp {parallel.dp}, ep {parallel.ep}" if (parallel.dp, parallel.ep) != (1, 1) else "",
         tokens=tokens,
         sequences=sequences,
         attention=attention,
@@ -73,6 +75,17 @@ def compose(
     )
 
 
+def weights_bytes(kernels: KernelProfile, model: Model, parallel: Parallel) -> float:
+    """Return the bytes of weights that one group of tensor-parallel ranks holds: of the experts its ranks' share."""
+    assert model.shape is not None and model.weights is not None
+    shape = model.shape
+    experts = (
+        3.0 * shape.hidden_size * shape.moe_intermediate_size * shape.experts * (shape.layers - shape.dense_layers)
+    )
+    kept = experts * min(kernels.tp / parallel.ep, 1.0)
+    return (model.weights.total - experts + kept) * kernels.weight_bytes
+
+
 def _split_below(kernels: KernelProfile, processors: int, kv_heads: int) -> float:
     """Return the decode batch from which KV is not split: 0.8 · 2 · processors / KV heads of a rank [requests]."""
     known = processors or next((count for name, count in PROCESSORS.items() if name in kernels.gpu), 0)
@@ -80,9 +93,10 @@ def _split_below(kernels: KernelProfile, processors: int, kv_heads: int) -> floa
 
 
 def _curve(kernels: KernelProfile, model: Model, parallel: Parallel) -> Table:
-    x = np.array(sorted(set.intersection(*(set(curve) for curve in kernels.dense.values()))))
+    most = measured_tokens(kernels, model, parallel)
+    x = np.array([at for at in sorted(set.intersection(*map(set, kernels.dense.values()))) if at <= most])
     if len(x) < 2:
-        raise InputError(f"{kernels.folder}: dense.csv: layers share {len(x)} token counts; allowed: two or more")
+        raise InputError(f"{kernels.folder}: layers share {len(x)} token counts up to {most:g}; allowed: two or more")
     y = token_seconds(kernels, model, x, parallel)
     boundary = EAGER if kernels.complete else PRODUCTS
     return _monotone_table(kernels, dict(zip(x.tolist(), y.tolist(), strict=True)), boundary, ("dense", "moe"))
@@ -118,13 +132,13 @@ def _monotone_table(
     )
 
 
-def apart(points: dict[float, float], rest: Table | None = None) -> list[float]:
-    """Return the relative errors at the rows held out: one in ten, or each by turns where rows are few."""
+def apart(points: Curve, rest: Table | None = None, fit: CurveFit = monotone_curve) -> list[float]:
+    """Return the relative errors of `fit` at the rows held out: one in ten, or each by turns where rows are few."""
     inner = sorted(points)[1:-1]
     turns = [{at} for at in inner] if len(points) < FEW else [{at for at in inner if held_out((at,))}]
     errors = []
     for out in turns:
-        x, y = monotone_curve({at: value for at, value in points.items() if at not in out})
+        x, y = fit({at: value for at, value in points.items() if at not in out})
         for at in sorted(out):
             other = float(np.interp(at, rest.axes[0], rest.seconds)) if rest else 0.0
             errors.append(abs((float(np.interp(at, x, y)) + other) / (points[at] + other) - 1.0))
@@ -147,7 +161,7 @@ def attention_table(kernels: KernelProfile, layers: int, rest: Rest, thin: float
     if thin > 0.0:
         axes, grid = thinned_grid(axes, grid, rest, thin)
     return Table(
-        boundary=WITH_KV if kernels.complete else APART,
+        boundary=kernels.attention_boundary,
         source=f"{kernels.gpu}: {kernels.files['attention']}; error of a whole step, rows held out or off the grid",
         sha256=kernels.sha256["attention"],
         rows=len(rows),

@@ -32,6 +32,26 @@ def isotonic(values: Floats) -> Floats:
     return np.asarray(isotonic_regression(values).x, float)
 
 
+def isotonic_median(values: Floats) -> Floats:
+    """Return a series close to `values` by absolute error that never falls: medians of pools of neighbours.
+
+    Neighbours that fall are pooled, as in `isotonic`; a median leaves the others where they are if one is far off.
+    """
+    pools: list[list[float]] = []
+    for value in values.tolist():
+        pools.append([value])
+        while len(pools) > 1 and np.median(pools[-2]) > np.median(pools[-1]):
+            last = pools.pop()
+            pools[-1] = pools[-1] + last
+    return np.concatenate([np.full(len(pool), np.median(pool)) for pool in pools])
+
+
+def robust_curve(points: Mapping[float, float]) -> tuple[Floats, Floats]:
+    """Return (x, y) of a curve that never falls through measured `points`, by `isotonic_median` of their logarithms."""
+    x = np.array(sorted(points))
+    return x, np.exp(isotonic_median(np.log(np.maximum([points[at] for at in x.tolist()], 1e-12))))
+
+
 def monotone_curve(points: Mapping[float, float]) -> tuple[Floats, Floats]:
     """Return (x, y) of a curve that never falls through measured `points`; relative errors count alike."""
     x = np.array(sorted(points))
@@ -98,3 +118,15 @@ def thinned(x: Floats, y: Floats, tolerance: float) -> list[int]:
         if error[worst] <= tolerance:
             return keep
         keep = sorted({*keep, worst})
+
+
+def positive(columns: Floats, seconds: Floats) -> list[float]:
+    """Return the coefficients of `columns` (row, coefficient), none negative, of least squared relative error."""
+    try:
+        from scipy.optimize import nnls
+    except ImportError as error:
+        raise InputError("scipy is missing, which fits the models; pip install 'kvsweep[fit]'") from error
+    scale = np.abs(columns).max(axis=0)
+    scale[scale == 0.0] = 1.0
+    found, _ = nnls(columns / scale / seconds[:, None], np.ones(len(seconds)))
+    return [float(value) for value in found / scale]

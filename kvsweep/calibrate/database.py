@@ -7,27 +7,49 @@ of them says so. Times are in milliseconds there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+
+import numpy as np
 
 from kvsweep.calibrate.columns import digest
+from kvsweep.calibrate.curves import positive
 from kvsweep.calibrate.kernels import Curve, KernelProfile
+from kvsweep.calibrate.latent import latent_times
+from kvsweep.calibrate.parquet import MILLI, Row, least, read_table
 from kvsweep.catalog.specs import Model, Shape
 from kvsweep.errors import InputError
 
-MILLI = 1e-3
 BEFORE = (0.0, 1024.0, 16384.0, 131072.0)
 """Tokens before a prompt for which attention is continued by its query-key pairs."""
 MOST_DECODES = 256.0
-DTYPE = "bfloat16"
+LEAST_PROMPTS, LEAST_DECODES = 3, 4
+"""Rows below which a model's attention counts as not measured."""
+PLAIN = "bfloat16"
+"""Type of KV, of the head and of the router, whatever the type of the other weights."""
+DTYPES = {PLAIN: 2.0, "fp8_block": 1.0}
+"""Types of the weights of a layer, as the database names them, and their bytes."""
 FILES = {
     "dense": "gemm_perf.parquet",
     "attention": "context_attention_perf.parquet",
     "decode": "generation_attention_perf.parquet",
     "moe": "moe_perf.parquet",
 }
-Row = Mapping[str, Any]
+LATENT_FILES = {"attention": "mla_context_module_perf.parquet", "decode": "mla_generation_module_perf.parquet"}
+APART = "prompt and decode kernels added; tokens before a prompt by its query-key pairs, not measured"
+MODULES = "latent attention with its projections, prompt and decode modules added; tokens before a prompt not measured"
+MIXED = dict[tuple[float, float, float, float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """How the ranks share a model: tensor-parallel degree, ranks that share the experts, type of the weights."""
+
+    tp: int = 1
+    ep: int = 1
+    dtype: str = PLAIN
 
 
 def is_database(folder: Path) -> bool:
@@ -35,95 +57,100 @@ def is_database(folder: Path) -> bool:
     return any(folder.rglob(FILES["dense"]))
 
 
-def read_database(folder: Path, model: Model, tp: int = 1, ep: int = 1) -> KernelProfile:
-    """Return the kernels that `model` runs on one of `tp` ranks; raises InputError for shapes nobody measured."""
-    if model.shape is None:
-        raise InputError(f"--model: {model.key} has no shape in the catalog; allowed: a model that has")
-    shape = model.shape
-    if shape.kv_lora_rank:
-        raise InputError(f"--model: {model.key} has latent attention; allowed: models with KV heads")
-    found = {part: _file(folder, name) for part, name in FILES.items()}
-    needed = ("dense", "attention", "decode", *(("moe",) if shape.experts else ()))
-    for part in needed:
-        if found[part] is None:
-            raise InputError(f"{folder}: no {FILES[part]}; allowed: a folder with all of {', '.join(FILES.values())}")
-    paths = {part: path for part, path in found.items() if path is not None and part in needed}
-    products = _rows(paths["dense"], ("gemm_dtype", "m", "n", "k", "latency", "device"), gemm_dtype=DTYPE)
-    dense, head = _dense(products, shape, tp)
+def read_database(folder: Path, model: Model, ranks: Ranks | None = None) -> KernelProfile:
+    """Return the kernels that `model` runs on one of its ranks; raises InputError for what nobody measured."""
+    ranks = ranks or Ranks()
+    shape = _shape(model, ranks)
+    paths = _paths(folder, shape)
+    grid = _products(paths["dense"], ranks.dtype)
+    plain = grid if ranks.dtype == PLAIN else _products(paths["dense"], PLAIN)
+    attention = _latent(paths, model, ranks) if shape.kv_lora_rank else _attention(paths, shape, ranks.tp)
+    dense, head = _dense(grid.curves, plain.curves, shape, ranks.tp)
     return KernelProfile(
         folder=folder,
         model=model.key,
-        gpu=str(products[0]["device"]),
-        tp=tp,
+        gpu=grid.gpu,
+        tp=ranks.tp,
         dense=dense,
         per_sequence={"lm_head": head},
-        attention=_attention(paths, shape, tp),
-        moe=_moe(paths["moe"], shape, tp, ep) if shape.experts else {},
+        attention=attention,
+        moe=_moe(paths["moe"], shape, ranks) if shape.experts else {},
         files={"dense": FILES["dense"], "per_sequence": FILES["dense"], "moe": FILES["moe"],
-               "attention": f"{FILES['attention']}, {FILES['decode']}"},
+               "attention": f"{paths['attention'].name}, {paths['decode'].name}"},
         sha256={"dense": digest(paths["dense"]), "per_sequence": digest(paths["dense"]),
                 "attention": digest(paths["attention"], paths["decode"]),
                 **({"moe": digest(paths["moe"])} if shape.experts else {})},
         measured_before=0.0,
         complete=False,
+        attention_boundary=MODULES if shape.kv_lora_rank else APART,
+        weight_bytes=DTYPES[ranks.dtype],
     )  # fmt: skip
 
 
-def read_collectives(path: Path, ranks: int) -> tuple[list[float], list[float]]:
-    """Return the all-reduce of `ranks` GPUs in a database: bytes, ascending, and seconds; captured where both are."""
-    rows = _rows(path, ("message_size", "latency"), op_name="all_reduce", num_gpus=ranks)
-    captured = [row for row in rows if str(row.get("backend", "")).endswith("graph")]
-    half = [row for row in captured or rows if row.get("nccl_dtype", "half") == "half"]
-    curve = _least(half, "message_size", None)
-    sizes = sorted(size for size, _ in curve)
-    return sizes, [curve[size, 0.0] for size in sizes]
+def _shape(model: Model, ranks: Ranks) -> Shape:
+    """Return the shape of a model that these ranks can share; raises InputError for another."""
+    if model.shape is None:
+        raise InputError(f"--model: {model.key} has no shape in the catalog; allowed: a model that has")
+    if model.shape.heads % ranks.tp:
+        raise InputError(f"--tp: {ranks.tp} ranks do not share the {model.shape.heads} heads of {model.key} evenly")
+    return model.shape
 
 
-def _file(folder: Path, name: str) -> Path | None:
-    found = sorted(folder.rglob(name))
-    if len(found) > 1:
-        raise InputError(f"{folder}: {len(found)} files {name}; allowed: the folder of one GPU and engine version")
-    return found[0] if found else None
+def _paths(folder: Path, shape: Shape) -> dict[str, Path]:
+    """Return the files a model needs; raises InputError for one that is not there."""
+    names = {**FILES, **(LATENT_FILES if shape.kv_lora_rank else {})}
+    needed = {part: name for part, name in names.items() if part != "moe" or shape.experts}
+    paths = {}
+    for part, name in needed.items():
+        found = sorted(folder.rglob(name))
+        if len(found) > 1:
+            raise InputError(f"{folder}: {len(found)} files {name}; allowed: the folder of one GPU and engine version")
+        if not found:
+            what = "latent attention with its projections" if name in LATENT_FILES.values() else "this model"
+            raise InputError(
+                f"{folder}: no {name}, which {what} needs; allowed: a folder with {', '.join(needed.values())}"
+            )
+        paths[part] = found[0]
+    return paths
 
 
-def _rows(path: Path, columns: Sequence[str], **equal: object) -> list[Row]:
-    """Return the rows of a parquet file whose fields equal those given."""
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise InputError("pyarrow is missing, which reads parquet; pip install 'kvsweep[data]'") from error
-    try:
-        table = parquet.read_table(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not readable as parquet: {error}") from error
-    missing = [name for name in (*columns, *equal) if name not in table.column_names]
-    if missing:
-        raise InputError(f"{path}: no column {missing[0]!r}; it has {', '.join(table.column_names)}")
-    rows = [row for row in table.to_pylist() if all(row[name] == value for name, value in equal.items())]
-    if not rows:
-        wanted = ", ".join(f"{name} {value}" for name, value in equal.items())
-        raise InputError(f"{path}: no rows of {wanted}; allowed: a shape that was measured")
-    return rows
+class _Grid(NamedTuple):
+    """Matrix products measured on a GPU: times [s] by rows m, of each (n, k)."""
+
+    gpu: str
+    curves: dict[tuple[int, int], Curve]
 
 
-def _dense(products: Iterable[Row], shape: Shape, tp: int) -> tuple[dict[str, Curve], Curve]:
-    """Return the matrix products of a layer and of the head, by tokens."""
-    grid: dict[tuple[int, int], Curve] = {}
-    for row in products:
-        curve = grid.setdefault((row["n"], row["k"]), {})
+def _products(path: Path, dtype: str) -> _Grid:
+    rows = read_table(path, ("m", "n", "k", "latency", "device"), gemm_dtype=dtype)
+    curves: dict[tuple[int, int], Curve] = {}
+    for row in rows:
+        curve = curves.setdefault((row["n"], row["k"]), {})
         # Measured by several libraries: an engine takes the fastest.
         seconds = row["latency"] * MILLI
         curve[float(row["m"])] = min(seconds, curve.get(float(row["m"]), seconds))
+    return _Grid(str(rows[0]["device"]), curves)
+
+
+def _dense(
+    grid: Mapping[tuple[int, int], Curve], plain: Mapping[tuple[int, int], Curve], shape: Shape, tp: int
+) -> tuple[dict[str, Curve], Curve]:
+    """Return the matrix products of a layer and of the head, by tokens; those of latent attention are in its module."""
     hidden, width = shape.hidden_size, shape.heads * shape.head_dim // tp
-    sizes = {
-        "qkv_proj": (width + 2 * max(shape.kv_heads // tp, 1) * shape.head_dim, hidden),
-        "o_proj": (hidden, width),
-    }
+    sizes = {}
+    if not shape.kv_lora_rank:
+        sizes["qkv_proj"] = (width + 2 * max(shape.kv_heads // tp, 1) * shape.head_dim, hidden)
+        sizes["o_proj"] = (hidden, width)
     if not shape.experts or shape.dense_layers:
         sizes["gate_up_proj"] = (2 * shape.intermediate_size // tp, hidden)
         sizes["down_proj"] = (hidden, shape.intermediate_size // tp)
+    if shape.shared_experts:
+        shared = shape.shared_experts * shape.moe_intermediate_size // tp
+        sizes["shared_gate_up_proj"], sizes["shared_down_proj"] = (2 * shared, hidden), (hidden, shared)
     layers = {name: product_curve(grid, n, k) for name, (n, k) in sizes.items()}
-    head = product_curve(grid, shape.vocab // tp, hidden)
+    if shape.experts:
+        layers["router"] = product_curve(plain, shape.experts, hidden)
+    head = product_curve(plain, shape.vocab // tp, hidden)
     return layers, {m: seconds for m, seconds in head.items() if m <= MOST_DECODES}
 
 
@@ -137,34 +164,54 @@ def product_curve(grid: Mapping[tuple[int, int], Curve], n: int, k: int) -> Curv
     return {m: seconds * scale for m, seconds in curve.items()}
 
 
-def _attention(paths: Mapping[str, Path], shape: Shape, tp: int) -> dict[tuple[float, float, float, float], float]:
-    """Return attention by (chunk, before, decodes, context): prompt and decode kernels added.
-
-    A prompt after others' tokens takes its own time, in proportion to its query-key pairs beyond the least time.
-    """
+def _attention(paths: Mapping[str, Path], shape: Shape, tp: int) -> MIXED:
+    """Return attention by (chunk, before, decodes, context): prompt and decode kernels added."""
     heads, kv_heads = shape.heads // tp, max(shape.kv_heads // tp, 1)
-    same = {"num_heads": heads, "head_dim": shape.head_dim, "kv_cache_dtype": DTYPE}
+    same = {"num_heads": heads, "head_dim": shape.head_dim, "kv_cache_dtype": PLAIN}
     columns = ("batch_size", "isl", "step", "latency", "num_key_value_heads")
-    prompts = _least(_windowless(_rows(paths["attention"], columns, batch_size=1, **same), kv_heads), "isl", None)
-    decodes = _least(_windowless(_rows(paths["decode"], columns, **same), kv_heads), "batch_size", "step")
-    if len(prompts) < 2 or len(decodes) < 4:
+    prompts = least(_windowless(read_table(paths["attention"], columns, batch_size=1, **same), kv_heads), "isl")
+    decodes = least(_windowless(read_table(paths["decode"], columns, **same), kv_heads), "batch_size", "step")
+    if len(prompts) < LEAST_PROMPTS or len(decodes) < LEAST_DECODES:
         raise InputError(f"{paths['attention'].parent}: {heads} heads and {kv_heads} KV heads were not measured")
-    least = min(prompts.values())
+    return _mixed({tokens: seconds for (tokens, _), seconds in prompts.items()}, decodes)
+
+
+def _latent(paths: Mapping[str, Path], model: Model, ranks: Ranks) -> MIXED:
+    prompts, decodes = latent_times(paths, model, ranks.tp, ranks.dtype)
+    if len(prompts) < LEAST_PROMPTS or len(decodes) < LEAST_DECODES:
+        raise InputError(f"{paths['attention'].parent}: too few rows of {model.key} on {ranks.tp} ranks")
+    return _mixed(prompts, decodes)
+
+
+def _mixed(prompts: Curve, decodes: Mapping[tuple[float, float], float]) -> MIXED:
+    """Return steps of a lone prompt, after tokens or not, and decodes by (requests, context), added."""
     sizes = sorted({n for n, _ in decodes if n <= MOST_DECODES})
     # The largest batches were measured at short contexts only; gaps are continued from smaller ones.
     counted = Counter(k for n, k in decodes if n in sizes)
     contexts = sorted(k for k, count in counted.items() if 2 * count >= len(sizes))
-    found: dict[tuple[float, float, float, float], float] = {}
-    for (chunk, _), seconds in {(0.0, 0.0): 0.0, **prompts}.items():
-        for before in BEFORE if chunk else (0.0,):
-            grown = least + max(seconds - least, 0.0) * (1.0 + 2.0 * before / chunk) if chunk else 0.0
-            if chunk:
-                found[chunk, before, 0.0, 0.0] = grown
+    found: MIXED = {(0.0, 0.0, n, k): decodes[n, k] for n in sizes for k in contexts if (n, k) in decodes}
+    for before in BEFORE:
+        for chunk, seconds in after_tokens(prompts, before, decodes).items():
+            found[chunk, before, 0.0, 0.0] = seconds
             for n in sizes:
-                for k in contexts:
-                    if (n, k) in decodes:
-                        found[chunk, before, n, k] = grown + decodes[n, k]
+                found |= {(chunk, before, n, k): seconds + decodes[n, k] for k in contexts if (n, k) in decodes}
     return found
+
+
+def after_tokens(prompts: Curve, before: float, decodes: Mapping[tuple[float, float], float]) -> Curve:
+    """Return the time [s] of prompts, by their tokens, after `before` others, which nobody measured.
+
+    Fitted to the prompts is a start, a share a token and one a query-key pair; the pairs with the tokens before are
+    added. It takes at least what the smallest batch of decodes over as many tokens does, which reads their KV once.
+    """
+    tokens = np.array(sorted(prompts))
+    seconds = np.array([prompts[at] for at in tokens.tolist()])
+    pair = positive(np.stack([np.ones(len(tokens)), tokens, tokens**2 / 2.0], axis=1), seconds)[2]
+    fewest = min(n for n, _ in decodes)
+    contexts = sorted(k for n, k in decodes if n == fewest)
+    reading = np.interp(before, contexts, [decodes[fewest, k] for k in contexts]) if before else 0.0
+    grown = np.maximum(seconds + pair * tokens * before, reading)
+    return dict(zip(tokens.tolist(), grown.tolist(), strict=True))
 
 
 def _windowless(rows: Iterable[Row], kv_heads: int) -> list[Row]:
@@ -172,21 +219,11 @@ def _windowless(rows: Iterable[Row], kv_heads: int) -> list[Row]:
     return [row for row in rows if not row.get("window_size") and row["num_key_value_heads"] == kv_heads]
 
 
-def _least(rows: Iterable[Row], first: str, second: str | None) -> dict[tuple[float, float], float]:
-    """Return the least time [s] by one or two fields: an engine takes the fastest kernel."""
-    found: dict[tuple[float, float], float] = {}
-    for row in rows:
-        key = float(row[first]), float(row[second]) if second else 0.0
-        seconds = row["latency"] * MILLI
-        found[key] = min(seconds, found.get(key, seconds))
-    return found
-
-
-def _moe(path: Path, shape: Shape, tp: int, ep: int) -> dict[tuple[float, float], float]:
+def _moe(path: Path, shape: Shape, ranks: Ranks) -> dict[tuple[float, float], float]:
     """Return the experts' time by (tokens, experts of a rank), evenly routed."""
-    rows = _rows(
-        path, ("num_tokens", "latency"), moe_dtype=DTYPE, hidden_size=shape.hidden_size, topk=shape.experts_per_token,
-        inter_size=shape.moe_intermediate_size, num_experts=shape.experts, moe_tp_size=tp if ep == 1 else 1,
-        moe_ep_size=ep, distribution="balanced",
+    rows = read_table(
+        path, ("num_tokens", "latency"), moe_dtype=ranks.dtype, hidden_size=shape.hidden_size,
+        topk=shape.experts_per_token, inter_size=shape.moe_intermediate_size, num_experts=shape.experts,
+        moe_tp_size=ranks.tp if ranks.ep == 1 else 1, moe_ep_size=ranks.ep, distribution="balanced",
     )  # fmt: skip
-    return {(tokens, shape.experts / ep): seconds for (tokens, _), seconds in _least(rows, "num_tokens", None).items()}
+    return {(tokens, shape.experts / ranks.ep): seconds for (tokens, _), seconds in least(rows, "num_tokens").items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvsweep.calibrate.columns import Row, digest, read_rows
+from kvsweep.calibrate.columns import Row, digest, read_lines, read_rows
 from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.errors import InputError, shown
 
@@ -42,6 +42,9 @@ class KernelProfile:
     """Most tokens before a prompt that were measured, where `attention` has more by physics."""
     complete: bool = True
     """Whether every kernel of a layer was timed, each started on its own."""
+    attention_boundary: str = "kernels of attention and of writing KV, taken eagerly, one layer times its number"
+    weight_bytes: float = 2.0
+    """Bytes of a weight."""
 
     @property
     def shortest_kernel(self) -> float:
@@ -56,7 +59,7 @@ def read_kernels(folder: Path, tp: int | None = None) -> KernelProfile:
     """
     meta_file = folder / "meta.yaml"
     if not meta_file.is_file():
-        raise InputError(f"{folder}: no meta.yaml; allowed: a folder of a kernel profile")
+        raise InputError(f"{folder}: no meta.yaml; allowed: a folder of a kernel profile, or of a database's .parquet")
     meta = read_yaml_mapping(meta_file.read_bytes(), str(meta_file))
     place, degree = _place(folder, tp)
     dense = _curves(place / "dense.csv", "tokens")
@@ -72,10 +75,7 @@ def read_kernels(folder: Path, tp: int | None = None) -> KernelProfile:
         tp=degree,
         dense=dense,
         per_sequence=_curves(place / "per_sequence.csv", "sequences"),
-        attention={
-            (row[axes[0]], row[axes[1]], row[axes[2]], row[axes[3]]): row["time_us"] * MICRO
-            for _, row in read_rows(place / "attention.csv", (*axes, "time_us"))
-        },
+        attention=_attention(place / "attention.csv", axes),
         skew=[row for _, row in read_rows(skew_file, names)] if skew_file.is_file() else [],
         moe=_moe(moe_file) if moe_file.is_file() else {},
         ladder=_ladder(meta),
@@ -112,11 +112,33 @@ def _ladder(meta: dict[str, Any]) -> float:
 
 def _curves(path: Path, axis: str) -> dict[str, Curve]:
     curves: dict[str, Curve] = {}
-    for texts, row in read_rows(path, (axis, "time_us"), ("layer",)):
-        curves.setdefault(texts["layer"], {})[row[axis]] = row["time_us"] * MICRO
+    for where, texts, row in read_lines(path, (axis, "time_us"), ("layer",)):
+        curve = curves.setdefault(texts["layer"], {})
+        curve[row[axis]] = _seconds(row, row[axis] in curve, where)
     return curves
 
 
+def _attention(path: Path, axes: tuple[str, ...]) -> dict[tuple[float, float, float, float], float]:
+    found: dict[tuple[float, float, float, float], float] = {}
+    for where, _, row in read_lines(path, (*axes, "time_us")):
+        chunk, prior, decodes, context = (row[axis] for axis in axes)
+        point = chunk, prior, decodes, context
+        found[point] = _seconds(row, point in found, where)
+    return found
+
+
 def _moe(path: Path) -> dict[tuple[float, float], float]:
-    rows = read_rows(path, ("tokens", "activated_experts", "time_us"))
-    return {(row["tokens"], row["activated_experts"]): row["time_us"] * MICRO for _, row in rows}
+    found: dict[tuple[float, float], float] = {}
+    for where, _, row in read_lines(path, ("tokens", "activated_experts", "time_us")):
+        point = row["tokens"], row["activated_experts"]
+        found[point] = _seconds(row, point in found, where)
+    return found
+
+
+def _seconds(row: Row, known: bool, where: str) -> float:
+    """Return the time of a row [s]; raises InputError for 0, and for a size that is `known` already."""
+    if known:
+        raise InputError(f"{where}: measured twice; allowed: one row a kernel and size")
+    if row["time_us"] == 0.0:
+        raise InputError(f"{where}: time_us: 0; allowed: more")
+    return row["time_us"] * MICRO

@@ -17,9 +17,14 @@ Floats = NDArray[np.float64]
 PER_LAYER = {"layernorm": 2, "qkv_proj": 1, "qk_norm": 2, "rotary_emb": 1, "o_proj": 1}
 """Layers of every block, with how often they run; those that a profile lacks do not run in its model."""
 DENSE_FEED_FORWARD = {"gate_up_proj": 1, "act_fn": 1, "down_proj": 1}
+SHARED = {"shared_gate_up_proj": 1, "shared_down_proj": 1}
+"""Layers of experts that every token passes, beside those it is routed to."""
+ROUTING = {"router": 1, **SHARED}
 ONCE = {"embedding": 1, "final_layernorm": 1}
 NEEDED = ("layernorm", "qkv_proj", "o_proj", "embedding", "final_layernorm")
 HEAD = ("lm_head", "sampler")
+ACTIVATION_BYTES = 2.0
+"""Bytes of a number that ranks exchange, bf16."""
 ALL_REDUCES = 2
 """All-reduces of a layer under tensor parallelism: after attention and after the feed-forward part."""
 
@@ -28,12 +33,14 @@ ALL_REDUCES = 2
 class Parallel:
     """How a worker's ranks share the model: `ep` ranks share the experts of `dp` groups of requests.
 
-    `allreduce` is the time of an all-reduce [s] by its bytes, for tensor parallelism.
+    `allreduce` is the time of an all-reduce [s] by its bytes, for tensor parallelism; `exchange` that of gathering the
+    tokens of all groups at the experts and bringing back the results, by the bytes of all of them.
     """
 
     dp: int = 1
     ep: int = 1
     allreduce: tuple[Floats, Floats] | None = None
+    exchange: tuple[Floats, Floats] | None = None
 
 
 def token_seconds(kernels: KernelProfile, model: Model, tokens: Floats, parallel: Parallel) -> Floats:
@@ -54,7 +61,12 @@ def token_seconds(kernels: KernelProfile, model: Model, tokens: Floats, parallel
             raise InputError(f"{kernels.folder}: dense.csv: no layer {name!r}; the model has dense layers")
         total += (shape.layers - moe_layers) * count * _layer(kernels, name, tokens)
     if moe_layers:
+        for name, count in ROUTING.items():
+            if name in SHARED and shape.shared_experts and name not in kernels.dense:
+                raise InputError(f"{kernels.folder}: dense.csv: no layer {name!r}; the model has shared experts")
+            total += moe_layers * count * _layer(kernels, name, tokens)
         total += moe_layers * expert_seconds(kernels, shape, tokens, parallel)
+        total += moe_layers * _exchange_seconds(shape, tokens, parallel)
     for name, count in ONCE.items():
         total += count * _layer(kernels, name, tokens)
     return total + _allreduce_seconds(kernels, shape, tokens, parallel)
@@ -95,6 +107,32 @@ def expert_seconds(kernels: KernelProfile, shape: Shape, tokens: Floats, paralle
     return np.array([_moe_at(kernels.moe, t, a) for t, a in zip(gathered.tolist(), active.tolist(), strict=True)])
 
 
+def _exchange_seconds(shape: Shape, tokens: Floats, parallel: Parallel) -> Floats:
+    """Return the time [s] of gathering and scattering the tokens of all groups, one layer; none for one group."""
+    if parallel.dp == 1:
+        return np.zeros_like(tokens)
+    if parallel.exchange is None:
+        raise InputError(
+            f"--exchange: missing; {parallel.dp} data-parallel ranks exchange tokens at every layer of experts; "
+            "give its curve, a CSV of bytes,seconds, or a database's nccl_perf.parquet"
+        )
+    return _curve_at(parallel.exchange, tokens * parallel.dp * shape.hidden_size * ACTIVATION_BYTES)
+
+
+def measured_tokens(kernels: KernelProfile, model: Model, parallel: Parallel) -> float:
+    """Return the most tokens of a rank for which experts and collectives were measured, infinite where none matter."""
+    shape = _shape(model)
+    most = [np.inf]
+    if shape.experts and kernels.moe:
+        most.append(max(size for size, _ in kernels.moe) / parallel.dp)
+    width = shape.hidden_size * ACTIVATION_BYTES
+    if kernels.tp > 1 and parallel.allreduce is not None:
+        most.append(parallel.allreduce[0][-1] / width)
+    if parallel.dp > 1 and parallel.exchange is not None:
+        most.append(parallel.exchange[0][-1] / width / parallel.dp)
+    return float(min(most))
+
+
 def _moe_at(moe: Mapping[tuple[float, float], float], tokens: float, experts: float) -> float:
     """Return the measured time at a point, linear in experts, then in tokens; ends are continued."""
     sizes = sorted({size for size, _ in moe})
@@ -113,9 +151,12 @@ def _allreduce_seconds(kernels: KernelProfile, shape: Shape, tokens: Floats, par
             f"--allreduce: {kernels.folder} is a profile of TP {kernels.tp}, whose kernels hold no all-reduce; "
             "give its curve, a CSV of bytes,seconds"
         )
-    size, seconds = parallel.allreduce
-    payload = tokens * shape.hidden_size * 2.0
-    return shape.layers * ALL_REDUCES * _at(dict(zip(size.tolist(), seconds.tolist(), strict=True)), payload)
+    payload = tokens * shape.hidden_size * ACTIVATION_BYTES
+    return shape.layers * ALL_REDUCES * _curve_at(parallel.allreduce, payload)
+
+
+def _curve_at(curve: tuple[Floats, Floats], at: Floats) -> Floats:
+    return _at(dict(zip(curve[0].tolist(), curve[1].tolist(), strict=True)), at)
 
 
 def _layer(kernels: KernelProfile, name: str, tokens: Floats) -> Floats:

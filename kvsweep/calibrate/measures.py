@@ -8,19 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from kvsweep.calibrate.replay import Replay, predicted_series
-from kvsweep.calibrate.runs import Floats, MeasuredRun
+from kvsweep.calibrate.diagnosis import diagnose
+from kvsweep.calibrate.replay import Replay, engine_series
+from kvsweep.calibrate.runs import TIERS, Floats, MeasuredRun
 from kvsweep.cluster.vllm import columns as c
 
 QUANTILES = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-SOME = 0.5
-"""Fewer preempted requests, on the mean, are ticks out of step."""
-FEW = 4.0
-"""Ticks with fewer running requests say little: a tick holds a whole number of steps."""
-COMPONENTS = {
-    "decode_step_seconds": "step time", "waiting": "admission", "preempted": "preemption", "kv_usage": "cache"
-}  # fmt: skip
-"""What each time series speaks of; running requests follow from the others."""
+SHOWN_SERIES = ("running", "waiting", "kv_cache_pct", "prompt_throughput", "gen_throughput")
 PARTS_ONLY = ("handoff between prefill and decode workers", "retrieval from the host tier", "L3")
 """Models of which no public end-to-end measurement exists."""
 WINDOW = 5.0
@@ -62,37 +56,71 @@ def measures(replay: Replay) -> dict[str, Any]:
         "hit_ratio": float(replay.served.request[:, c.HIT].sum() / replay.run.prompt_tokens.sum()),
         "preemptions": int(replay.served.request[:, c.PREEMPTIONS].sum()),
         "extrapolated_ratio": replay.served.extrapolated_ratio,
-        "notes": list(replay.notes),
+        "notes": [*replay.notes, *tier_notes(replay.run)],
         "checked_on_parts_only": list(PARTS_ONLY),
     }
     if replay.run.hit_tokens is not None:
-        found |= reuse(replay.run.hit_tokens, replay.served.request[:, c.HIT], replay.run.prompt_tokens)
+        found |= reuse_by_tier(replay)
     if replay.run.series:
         found["components"] = components(replay)
     return found
 
 
-def mape(measured: Floats, predicted: Floats) -> float:
-    """Return the mean absolute error, relative to what was measured [1], over the requests that have a value."""
+def mape(measured: Floats, predicted: Floats) -> float | None:
+    """Return the mean absolute error, relative to what was measured [1], over requests that have a value, if any."""
     known = np.isfinite(measured) & (measured > 0.0)
-    return float(np.mean(np.abs(predicted[known] / measured[known] - 1.0)))
+    return float(np.mean(np.abs(predicted[known] / measured[known] - 1.0))) if known.any() else None
 
 
 def aggregate(measured: Latencies, predicted: Latencies) -> dict[str, Any]:
-    """Return mean and percentiles of each latency, measured and predicted, with the relative error."""
+    """Return mean and percentiles of each latency, measured and predicted, with the relative error; None for none."""
     found: dict[str, Any] = {}
     for metric in ("ttft", "tpot", "e2e"):
-        found[metric] = {}
-        for name, level in QUANTILES.items():
-            values = [getattr(each, metric) for each in (measured, predicted)]
-            values = [value[np.isfinite(value)] for value in values]
-            a, b = (float(np.mean(value) if level is None else np.quantile(value, level)) for value in values)
-            found[metric][name] = {"measured": a, "predicted": b, "error": b / a - 1.0 if a else None}
+        values = [getattr(each, metric) for each in (measured, predicted)]
+        known = [value[np.isfinite(value)] for value in values]
+        found[metric] = {name: _level(known, level) for name, level in QUANTILES.items()}
     return found
 
 
+def _level(values: list[Floats], level: float | None) -> dict[str, float | None]:
+    if not all(map(len, values)):
+        return {"measured": None, "predicted": None, "error": None}
+    a, b = (float(np.mean(value) if level is None else np.quantile(value, level)) for value in values)
+    return {"measured": a, "predicted": b, "error": b / a - 1.0 if a else None}
+
+
+def reuse_by_tier(replay: Replay) -> dict[str, Any]:
+    """Return what `reuse` says of all hits together and of each tier that was measured, with the tokens of both.
+
+    The worker that is replayed has a device cache alone, so what other tiers held is predicted as nothing.
+    """
+    run = replay.run
+    predicted = replay.served.request[:, c.HIT]
+    assert run.hit_tokens is not None
+    held = {tier: predicted if tier == TIERS[0] else np.zeros_like(predicted) for tier in run.tier_hits}
+    measured = {"all": run.hit_tokens, **run.tier_hits}
+    return {
+        "reuse": {tier: reuse(hits, held.get(tier, predicted), run.prompt_tokens) for tier, hits in measured.items()},
+        "hit_tokens": {
+            tier: {"measured": int(hits.sum()), "predicted": int(held.get(tier, predicted).sum())}
+            for tier, hits in (run.tier_hits or {"all": run.hit_tokens}).items()
+        },
+    }
+
+
+def tier_notes(run: MeasuredRun) -> list[str]:
+    """Return what to know of tiers that were measured and that the worker does not have."""
+    return [
+        f"no tier {tier}: the worker has a device cache alone, hits of {tier} are predicted as 0"
+        for tier in run.tier_hits
+        if tier != TIERS[0]
+    ]
+
+
 def reuse(measured: Any, predicted: Any, prompt_tokens: Any) -> dict[str, float]:
-    """Return how well reuse is met: error of the token hit ratio, share of exact matches, error of the volume."""
+    """Return how well reuse is met: error of the token hit ratio [1], share of requests whose count is exact, relative
+    error of the tokens found, and the share of requests of which both say alike whether anything was found.
+    """
     total = float(prompt_tokens.sum())
     volume = float(measured.sum())
     return {
@@ -104,68 +132,21 @@ def reuse(measured: Any, predicted: Any, prompt_tokens: Any) -> dict[str, float]
 
 
 def components(replay: Replay) -> dict[str, Any]:
-    """Return what the time series say of each component, measured and predicted, and which is furthest off.
-
-    Steps a second are tokens a second over running requests, where no prompt ran in the tick; the requests that were
-    preempted and wait are those that had a first token and are not finished, less those running.
-    """
+    """Return the mean over time of each series, measured and predicted, and what `diagnose` makes of them."""
     series, run = replay.run.series, replay.run
-    at = series["t"]
-    inside = (at > 0.0) & (at < min(run.finish.max(), replay.finish.max()))
-    at = at[inside]
-    predicted = predicted_series(replay.served, replay.limits, at)
-    found: dict[str, Any] = {
-        "decode_step_seconds": _pair(*_decode_steps(replay)),
-        "running": _pair(series["running"][inside], predicted["running"]),
-        "waiting": _pair(series["waiting"][inside], predicted["waiting"]),
-    }
-    away = [
-        np.searchsorted(np.sort(first), at, side="right") - np.searchsorted(np.sort(finish), at, side="right") - running
-        for first, finish, running in (
-            (run.first_token, run.finish, series["running"][inside]),
-            (replay.first_token, replay.finish, predicted["running"]),
-        )
-    ]
-    preempted = _pair(*(np.maximum(each, 0.0) for each in away))
-    if max(preempted["measured"] or 0.0, preempted["predicted"] or 0.0) >= SOME:
-        found["preempted"] = preempted
-    usage = series["kv_cache_pct"][inside] / 100.0
-    if usage.any():
-        found["kv_usage"] = _pair(usage, predicted["kv_usage"])
-    telling = [name for name in COMPONENTS if name in found]
-    found["furthest"] = COMPONENTS[max(telling, key=lambda name: abs(found[name]["error"] or 0.0))]
-    return found
+    inside = (series["t"] > 0.0) & (series["t"] < min(run.finish.max(), replay.finish.max()))
+    predicted = engine_series(replay.served, replay.limits, run.prompt_tokens, series["t"])
+    found: dict[str, Any] = {name: _pair(series[name][inside], predicted[name][inside]) for name in SHOWN_SERIES}
+    if not series["kv_cache_pct"].any():
+        del found["kv_cache_pct"]
+    return {"means": found, **diagnose(replay)}
 
 
 def _pair(measured: Floats, predicted: Floats) -> dict[str, float | None]:
+    if not len(measured):
+        return {"measured": None, "predicted": None, "error": None}
     a, b = float(np.mean(measured)), float(np.mean(predicted))
     return {"measured": a, "predicted": b, "error": b / a - 1.0 if a else None}
-
-
-def _decode_steps(replay: Replay) -> tuple[Floats, Floats]:
-    """Return the mean time of decode-only steps in ticks without a prompt, measured and predicted [s].
-
-    Ticks with recomputation hold longer steps and no prompt; the median of the ticks passes over them.
-    """
-    series, steps = replay.run.series, replay.served.steps
-    quiet = (series["prompt_throughput"][1:] == 0) & (series["gen_throughput"][1:] > 0)
-    running = (series["running"][1:] + series["running"][:-1]) / 2.0
-    quiet &= (running > 0) & (np.abs(np.diff(series["running"])) <= 3)
-    tick = np.diff(series["t"])
-    measured = (tick * running / np.maximum(series["gen_throughput"][1:] * tick, 1.0))[quiet]
-    if not len(measured):
-        return np.array([np.nan]), np.array([np.nan])
-    decode = steps[steps[:, c.LOG_CHUNK] == 0]
-    length = (decode[:, c.END] - decode[:, c.START]) * 1e-12
-    ratios = []
-    for n, seconds in zip(running[quiet], measured, strict=True):
-        near = length[np.abs(decode[:, c.LOG_ROWS] - n) <= 1.0]
-        if len(near) and n >= FEW:
-            ratios.append(float(np.median(near)) / seconds)
-    if not ratios:
-        return np.array([np.nan]), np.array([np.nan])
-    middle = float(np.median(measured))
-    return np.array([middle]), np.array([middle * float(np.median(ratios))])
 
 
 def windows(run: MeasuredRun, first_token: Floats, finish: Floats, width: float = WINDOW) -> Mapping[str, Floats]:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from kvsweep.calibrate.columns import Row, json_object, number, read_rows, read_text
+from kvsweep.calibrate.columns import (
+    Row,
+    json_lines,
+    json_number,
+    json_object,
+    number,
+    read_header,
+    read_rows,
+    read_text,
+)
+from kvsweep.calibrate.operations import PATHS, Measured, Operation
+from kvsweep.calibrate.splitwise import Worker, is_splitwise, read_splitwise
+from kvsweep.calibrate.steps import read_steps
 from kvsweep.errors import InputError, shown, unknown_name
 
-PATHS = ("handoff", "h2d", "d2h")
-"""Copies that a profile has models of; a source is said to be of one as in h2d=FILE."""
 COPY_BYTES = 512 * 2.0**20
 """Bytes of a copy of nvbandwidth: its buffers are 512 MiB."""
 TESTS = {"h2d": "host_to_device_memcpy_ce", "d2h": "device_to_host_memcpy_ce"}
@@ -21,22 +29,11 @@ _PREFILL = re.compile(r"Prefill batch.*?#new-seq: (\d+), #new-token: (\d+), #cac
 _DECODE = re.compile(r"Decode batch.*?#running-req: (\d+), #token: (\d+),.*?gen throughput \(token/s\): ([\d.]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Rows of one kind: what an operation did, and how long it took [s].
+def read_source(text: str, worker: Worker | None = None) -> list[Measured]:
+    """Return what a source holds: a file, or NAME=FILE for a copy of `PATHS`; raises InputError for neither.
 
-    `kind` is ``prefill`` (tokens, context before them), ``decode`` (requests, tokens of context summed over them) or a
-    copy of `PATHS` (bytes, 0). `boundary` says what interval was timed.
+    `worker` says whose rows to take of a file that holds those of several.
     """
-
-    kind: str
-    rows: tuple[tuple[float, float, float], ...]
-    boundary: str
-    source: Path
-
-
-def read_source(text: str) -> list[Measured]:
-    """Return what a source holds: a file, or NAME=FILE for a copy of `PATHS`; raises InputError for neither."""
     name, sign, rest = text.partition("=")
     if sign and not Path(text).exists():
         if name not in PATHS:
@@ -44,76 +41,82 @@ def read_source(text: str) -> list[Measured]:
         return [_copy(Path(rest), name)]
     path = Path(text)
     if path.suffix == ".csv":
-        return [_simple(path)]
+        return read_splitwise(path, worker) if is_splitwise(path) else [_simple(path)]
     if path.suffix == ".jsonl":
         return _bench_one_batch(path)
     if path.suffix == ".json":
         return _nvbandwidth(path)
     if path.suffix in (".log", ".txt"):
         return _log(path)
+    if path.suffix in (".yaml", ".yml"):
+        return read_steps(path, worker)
     raise InputError(
         f"{path}: not a source kvsweep reads; allowed: a folder of a kernel profile, .csv, bench_one_batch .jsonl, "
-        "nvbandwidth .json, an engine's .log, or handoff=, h2d= and d2h= with a CSV of bytes,seconds"
+        "nvbandwidth .json, an engine's .log, a step profile .yaml, or handoff=, h2d=, d2h= with a CSV of bytes,seconds"
     )
 
 
 def _simple(path: Path) -> Measured:
     """Return the rows of a CSV of tokens,context,seconds or batch,context,seconds."""
-    header = {name.strip() for name in read_text(path).splitlines()[:1] for name in name.split(",")}
+    header = read_header(path)
     first = next((name for name in ("tokens", "batch") if name in header), None)
     if first is None:
         allowed = "tokens,context,seconds; batch,context,seconds; bytes,seconds as handoff=, h2d= or d2h="
-        raise InputError(f"{path}:1: {shown(','.join(sorted(header)))}; allowed: {allowed}")
+        raise InputError(f"{path}:1: {shown(','.join(header))}; allowed: {allowed}")
     rows = [row for _, row in read_rows(path, (first, "context", "seconds"))]
     kind = "prefill" if first == "tokens" else "decode"
+    for row in rows:
+        if row[first] < 1.0 or row[first] != int(row[first]):
+            raise InputError(f"{path}: {first}: {row[first]:g}; allowed: whole numbers from 1 on")
     # A decode row states the context of each request, the model counts that of all.
     scale = (lambda row: row["batch"]) if kind == "decode" else (lambda row: 1.0)
-    found = tuple((row[first], row["context"] * scale(row), row["seconds"]) for row in rows)
+    found = tuple(Operation(row[first], row["context"] * scale(row), row["seconds"]) for row in rows)
     return Measured(kind, found, "as in the file: one operation", path)
 
 
 def _copy(path: Path, name: str) -> Measured:
     """Return the rows of a CSV of bytes,seconds, or of block_bytes,bytes_per_s (time of one block)."""
-    header = read_text(path).splitlines()[:1]
-    if header and "block_kb" in header[0]:  # the copy engine's column of a published table, KiB and GB/s
+    header = read_header(path)
+    if "block_kb" in header:  # the copy engine's column of a published table, KiB and GB/s
         table = [row for _, row in read_rows(path, ("block_kb", "dma_GBps"))]
         rows = [{"block_bytes": row["block_kb"] * 1024.0, "bytes_per_s": row["dma_GBps"] * 1e9} for row in table]
         return _blocks(rows, path, name)
-    if header and "bytes_per_s" in header[0]:
+    if "bytes_per_s" in header:
         return _blocks([row for _, row in read_rows(path, ("block_bytes", "bytes_per_s"))], path, name)
-    rows = [row for _, row in read_rows(path, ("bytes", "seconds"))]
-    return Measured(name, tuple((row["bytes"], 0.0, row["seconds"]) for row in rows), "one copy", path)
+    return Measured(name, tuple(Operation(size, 0.0, seconds) for size, seconds in read_sizes(path)), "one copy", path)
+
+
+def read_sizes(path: Path) -> list[tuple[float, float]]:
+    """Return the rows of a CSV of bytes,seconds."""
+    return [(row["bytes"], row["seconds"]) for _, row in read_rows(path, ("bytes", "seconds"))]
 
 
 def _blocks(rows: Sequence[Row], path: Path, name: str) -> Measured:
     if any(row["bytes_per_s"] == 0.0 for row in rows):
         raise InputError(f"{path}: a rate of 0; allowed: more")
-    found = tuple((row["block_bytes"], 0.0, row["block_bytes"] / row["bytes_per_s"]) for row in rows)
+    found = tuple(Operation(row["block_bytes"], 0.0, row["block_bytes"] / row["bytes_per_s"]) for row in rows)
     return Measured(name, found, "one block of a copy of many", path)
 
 
-def read_allreduce(path: Path) -> tuple[list[float], list[float]]:
-    """Return the curve of an all-reduce: bytes, ascending, and seconds."""
-    rows = sorted((row["bytes"], row["seconds"]) for _, row in read_rows(path, ("bytes", "seconds")))
+def read_curve(path: Path) -> dict[float, float]:
+    """Return the curve of a collective operation in a CSV of bytes,seconds."""
+    rows = read_sizes(path)
     if len({size for size, _ in rows}) != len(rows):
         raise InputError(f"{path}: bytes: a size twice; allowed: one row a size")
-    return [size for size, _ in rows], [seconds for _, seconds in rows]
+    return dict(rows)
 
 
 def _bench_one_batch(path: Path) -> list[Measured]:
     """Return prefill and decode rows of SGLang's bench_one_batch: no scheduler, no prefix."""
     prefill, decode = [], []
-    for i, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        row = json_object(line, f"{path}:{i}")
-        batch, length, output = (_value(row, name, f"{path}:{i}") for name in ("batch_size", "input_len", "output_len"))
-        prefill.append((batch * length, 0.0, _value(row, "prefill_latency", f"{path}:{i}")))
+    for where, row in json_lines(path):
+        batch, length, output = (json_number(row, name, where) for name in ("batch_size", "input_len", "output_len"))
+        if batch < 1.0 or length < 1.0:
+            raise InputError(f"{where}: batch_size {batch:g}, input_len {length:g}; allowed: 1 or more")
+        prefill.append(Operation(batch * length, 0.0, json_number(row, "prefill_latency", where), batch))
         if "median_decode_latency" in row:
             context = batch * (length + output / 2.0)
-            decode.append((batch, context, _value(row, "median_decode_latency", f"{path}:{i}")))
-    if not prefill:
-        raise InputError(f"{path}: no lines; allowed: one JSON object a line")
+            decode.append(Operation(batch, context, json_number(row, "median_decode_latency", where)))
     found = [Measured("prefill", tuple(prefill), "a prefill of the model runner, synchronised", path)]
     if decode:
         found.append(Measured("decode", tuple(decode), "a decode step of the model runner, synchronised", path))
@@ -128,13 +131,14 @@ def _log(path: Path) -> list[Measured]:
     prefill, decode = [], []
     for line in read_text(path).splitlines():
         if match := _PREFILL.search(line):
-            tokens, cached, rate = (float(match[i]) for i in (2, 3, 4))
+            requests, tokens, cached, rate = (float(match[i]) for i in (1, 2, 3, 4))
             if rate > 0.0 and tokens > 0.0:
-                prefill.append((tokens, cached, tokens / rate))
+                requests = max(requests, 1.0)  # a line that goes on with a prompt has no new one
+                prefill.append(Operation(tokens, cached / requests, tokens / rate, requests))
         elif match := _DECODE.search(line):
             running, context, rate = (float(match[i]) for i in (1, 2, 3))
             if rate > 0.0 and running > 0.0:
-                decode.append((running, context, running / rate))
+                decode.append(Operation(running, context, running / rate))
     boundary = "between log lines of the scheduler, idle time included"
     found = [
         Measured(kind, tuple(rows), boundary, path) for kind, rows in (("prefill", prefill), ("decode", decode)) if rows
@@ -154,19 +158,15 @@ def _nvbandwidth(path: Path) -> list[Measured]:
         kind = next((kind for kind, test in TESTS.items() if isinstance(case, dict) and case.get("name") == test), None)
         if kind is None or case.get("status") != "Passed":
             continue
-        cells = [str(cell) for row in case.get("bandwidth_matrix", ()) for cell in row if str(cell) != "N/A"]
+        matrix = case.get("bandwidth_matrix")
+        if not isinstance(matrix, list) or not all(isinstance(row, list) for row in matrix):
+            raise InputError(f"{path}: {case['name']}: bandwidth_matrix: {shown(matrix)}; allowed: lists of GB/s")
+        cells = [str(cell) for row in matrix for cell in row if str(cell) != "N/A"]
         rates = [number(cell, f"{path}: {case['name']}: bandwidth_matrix") for cell in cells]
         if not rates or min(rates) <= 0.0:
             raise InputError(f"{path}: {case['name']}: bandwidth_matrix: no rate; allowed: GB/s above 0")
         seconds = COPY_BYTES / (sum(rates) / len(rates) * 1e9)
-        found.append(Measured(kind, ((COPY_BYTES, 0.0, seconds),), "a pinned copy of 512 MiB, peak", path))
+        found.append(Measured(kind, (Operation(COPY_BYTES, 0.0, seconds),), "a pinned copy of 512 MiB, peak", path))
     if not found:
         raise InputError(f"{path}: no test passed of {', '.join(TESTS.values())}")
     return found
-
-
-def _value(row: dict[str, Any], name: str, where: str) -> float:
-    value = row.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise InputError(f"{where}: {name}: {shown(value)}; allowed: a number from 0 on")
-    return float(value)

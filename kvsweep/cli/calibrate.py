@@ -16,9 +16,14 @@ from kvsweep.results.files import check_writable, replacing
 
 if TYPE_CHECKING:
     from kvsweep.catalog.specs import Model
-    from kvsweep.cluster.profile import Profile
 
 _PATH = click.Path(path_type=Path)
+
+
+OF_KERNELS = ("allreduce", "exchange", "dtype", "dp", "ep", "processors", "thin", "overhead_seconds")
+"""Options of kernel profiles and databases."""
+OF_FILES = ("base", "gpu", "most_tokens")
+"""Options of files of operations."""
 
 
 class _Default(click.Group):
@@ -50,6 +55,10 @@ def calibrate() -> None:
     metavar="FILE",
     help="All-reduce of TP ranks: CSV of bytes,seconds, or a database's .parquet.",
 )
+@click.option("--exchange", type=_PATH, metavar="FILE",
+              help="Exchange of tokens between DP ranks, both ways; as above.")  # fmt: skip
+@click.option("--dtype", type=click.Choice(("bfloat16", "fp8_block")), default="bfloat16", show_default=True,
+              help="Weights of the layers, of a kernel database.")  # fmt: skip
 @click.option("--dp", type=click.IntRange(1, 1024), default=1, show_default=True, help="Data-parallel ranks.")
 @click.option("--ep", type=click.IntRange(1, 4096), default=1, show_default=True, help="Expert-parallel ranks.")
 @click.option("--processors", type=click.IntRange(0, 10_000), default=0, show_default="known by the GPU's name",
@@ -59,50 +68,68 @@ def calibrate() -> None:
 @click.option("--overhead-seconds", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True,
               help="CPU time of a step that nothing hides, as measured by the engine.")  # fmt: skip
 @click.option("--note", default="", metavar="TEXT", help="Where the measurements are from, for the profile.")
-@click.option("--base", type=_PATH, metavar="FILE", help="Profile of service models whose other models are kept.")
+@click.option("--base", type=_PATH, metavar="FILE",
+              help="Profile of service models whose other models are kept; or --model, --gpu and --tp.")  # fmt: skip
+@click.option("--gpu", metavar="KEY", help="GPU of the catalog: the other models are its roofline, assumed.")
+@click.option("--most-tokens", type=click.IntRange(1), metavar="N", help="Leave out prefill steps of more tokens.")
 @click.option("--force", is_flag=True, help="Overwrite the output.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no table of the fits.")
-def fit(sources: Sequence[str], output: Path, force: bool, quiet: bool, base: Path | None, **options: Any) -> None:
-    """Fit SOURCE: a folder of a kernel profile or database (a step profile), or files of operations (with --base).
+def fit(sources: Sequence[str], output: Path, force: bool, quiet: bool, **options: Any) -> None:
+    """Fit SOURCE: a folder of a kernel profile or database (a step profile), or files of operations (service models).
 
-    Files: bench_one_batch .jsonl, an engine's .log, .csv of tokens,context,seconds or batch,context,seconds,
-    nvbandwidth .json, and handoff=, h2d=, d2h= with a .csv of bytes,seconds or block_bytes,bytes_per_s.
+    Files: bench_one_batch .jsonl, engine .log, .csv of tokens,context,seconds or batch,context,seconds, Splitwise's
+    perf_model.csv, nvbandwidth .json, and handoff=, h2d=, d2h= with a .csv of bytes,seconds or block_bytes,bytes_per_s.
+    Service models not measured are those of --base, or assumed ones of --model on --tp GPUs --gpu.
     """
-    if output.suffix not in (".yaml", ".yml"):
-        raise InputError(f"--output: {output} has no known suffix; allowed: .yaml, .yml")
-    check_writable(output, force)
+    _check_output(output, force)
     folders = [source for source in sources if Path(source).is_dir()]
     if folders and len(sources) > 1:
         raise InputError(f"SOURCE: {folders[0]} is a kernel profile and is fitted alone; allowed: one folder, or files")
-    text = _kernels(Path(folders[0]), quiet, **options) if folders else _services(sources, base, quiet)
+    _check_options(OF_FILES if folders else OF_KERNELS, "a folder" if folders else "files")
+    text = _kernels(Path(folders[0]), quiet, **options) if folders else _services(sources, quiet, **options)
     with replacing(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     say(f"wrote {output}")
 
 
-def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
-    import numpy as np
+def _check_output(output: Path, force: bool) -> None:
+    if output.suffix not in (".yaml", ".yml"):
+        raise InputError(f"--output: {output} has no known suffix; allowed: .yaml, .yml")
+    check_writable(output, force)
 
+
+def _check_options(others: Sequence[str], source: str) -> None:
+    """Refuse an option of the other kind of source, which would say nothing."""
+    ctx = click.get_current_context()
+    for name in others:
+        if ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
+            raise InputError(f"--{name.replace('_', '-')}: says nothing of {source}; allowed: without it")
+
+
+def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
     from kvsweep.calibrate.check import summary
+    from kvsweep.calibrate.collectives import ALL_REDUCE, EXCHANGE, collective_curve, read_collective
     from kvsweep.calibrate.compose import compose
-    from kvsweep.calibrate.database import is_database, read_collectives, read_database
+    from kvsweep.calibrate.database import Ranks, is_database, read_database
     from kvsweep.calibrate.kernels import read_kernels
     from kvsweep.calibrate.layers import Parallel
-    from kvsweep.calibrate.sources import read_allreduce
     from kvsweep.cluster.vllm.profile import step_profile_text
 
+    dp, ep = options["dp"], options["ep"]
     if is_database(folder):
         if options["model"] is None:
             raise InputError(f"--model: missing; {folder} is a kernel database of many models")
-        kernels = read_database(folder, _model(options["model"]), options["tp"] or 1, options["ep"])
+        ranks = Ranks(options["tp"] or 1, ep, options["dtype"])
+        kernels = read_database(folder, _model(options["model"]), ranks)
     else:
+        _check_options(("dtype",), "a kernel profile")
         kernels = read_kernels(folder, options["tp"])
-    curve = None
-    if options["allreduce"] is not None:
-        path, ranks = options["allreduce"], kernels.tp
-        size, seconds = read_collectives(path, ranks) if path.suffix == ".parquet" else read_allreduce(path)
-        curve = (np.array(size), np.array(seconds))
-    parallel = Parallel(options["dp"], options["ep"], curve)
+
+    def curve(option: str, operations: tuple[str, ...], ranks: int) -> Any:
+        path = options[option]
+        return collective_curve(read_collective(path, operations, ranks)) if path is not None else None
+
+    parallel = Parallel(dp, ep, curve("allreduce", ALL_REDUCE, kernels.tp), curve("exchange", EXCHANGE, dp))
     model = _model(options["model"] or kernels.model)
     profile = compose(kernels, model, parallel, options["processors"], options["thin"])
     note = "; ".join(part for part in (options["note"], profile.note) if part)
@@ -118,42 +145,56 @@ def _model(name: str) -> Model:
     return load().part("models", name.rpartition("/")[2].lower(), "--model")
 
 
-def _services(sources: Sequence[str], base: Path | None, quiet: bool) -> str:
-    from kvsweep.calibrate.services import fitted
+def _services(sources: Sequence[str], quiet: bool, **options: Any) -> str:
+    from kvsweep.calibrate.check import service_summary
+    from kvsweep.calibrate.services import fitted, up_to
     from kvsweep.calibrate.sources import read_source
+    from kvsweep.calibrate.splitwise import Worker
+    from kvsweep.catalog import load
     from kvsweep.cluster.presets import profile_file
     from kvsweep.cluster.profile import read_profile
+    from kvsweep.cluster.roofline import roofline
 
-    if base is None:
-        raise InputError("--base: missing; allowed: a profile whose other models are kept (kvsweep cluster init)")
-    measured = [part for source in sources for part in read_source(source)]
-    profile, fits = fitted(read_profile(base), measured)
+    base, names = options.get("base"), [options.get(name) for name in ("model", "gpu", "tp")]
+    worker = None
+    if base is not None:
+        if any(names):
+            raise InputError("--base: beside --model, --gpu or --tp; allowed: a profile, or the three of them")
+        profile = read_profile(base)
+    elif all(names):
+        model, gpu, tp = options["model"], options["gpu"], options["tp"]
+        worker = Worker(model, gpu, tp)
+        profile = roofline(load(), model, gpu, tp)
+    else:
+        raise InputError(
+            "--base: missing; allowed: a profile whose other models are kept (kvsweep cluster init), or --model, --gpu "
+            "and --tp"
+        )
+    measured = [part for source in sources for part in read_source(source, worker)]
+    if options.get("most_tokens"):
+        measured = up_to(measured, options["most_tokens"])
+    profile = fitted(profile, measured)
+    kinds = sorted({part.kind for part in measured})
+    note = "; ".join(
+        text for text in (options.get("note"), f"measured: {', '.join(kinds)}; the rest as before") if text
+    )
+    if worker is not None:
+        note = note.replace("the rest as before", "the rest assumed, a roofline of the catalog's figures")
+        profile = replace(profile, name=f"{worker.model} {worker.gpu} tp{worker.tp}")
     if not quiet:
-        columns = [
-            Column("model", lambda row: row.kind),
-            Column("rows", lambda row: row.rows),
-            Column("held out", lambda row: row.held_out_rows),
-            Column("error [%]", lambda row: 100.0 * row.error),
-            Column("domain", lambda row: row.domain),
-        ]
-        print_table(fits, columns)
-    note = "; ".join(f"{each.kind}: error {each.error:.2%} on {each.held_out_rows} rows held out" for each in fits)
-    return profile_file(_noted(profile, note))
-
-
-def _noted(profile: Profile, note: str) -> Profile:
-    return replace(profile, note=note)
+        print_lines(service_summary(profile))
+    return profile_file(replace(profile, note=note))
 
 
 def print_lines(lines: Sequence[Any]) -> None:
-    """Print the models of a step profile, one a line."""
+    """Print the models of a profile, one a line."""
     print_table(
         lines,
         [
             Column("model", lambda row: row.model),
             Column("rows", lambda row: row.rows),
             Column("held out", lambda row: row.held_out_rows),
-            Column("error [%]", lambda row: 100.0 * row.held_out_error),
+            Column("error [%]", lambda row: None if row.held_out_error is None else 100.0 * row.held_out_error),
             Column("domain", lambda row: row.domain),
         ],
     )
@@ -167,17 +208,19 @@ def print_lines(lines: Sequence[Any]) -> None:
               help="Form of the result.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite the figure.")
 def check(profile: str, source: Path | None, figure: Path | None, output_format: str, force: bool) -> None:
-    """Print the error, domain and origin of each model of PROFILE, a step profile or the name of a shipped one."""
-    from kvsweep.calibrate.check import compared, summary
-    from kvsweep.cluster.profiles import find_profile
-    from kvsweep.cluster.vllm.profile import read_step_profile
+    """Print the error, domain and origin of each model of PROFILE, a file or the name of a shipped one."""
+    from kvsweep.calibrate.check import compared, service_summary, summary
+    from kvsweep.cluster.profile import Profile
+    from kvsweep.cluster.profiles import read_any_profile
 
     if (figure is None) != (source is None):
         raise InputError("--figure, --source: one without the other; allowed: both, or neither")
-    read = read_step_profile(find_profile(profile))
-    lines = summary(read)
+    read = read_any_profile(profile)
+    lines = service_summary(read) if isinstance(read, Profile) else summary(read)
     click.echo(to_json([asdict(line) for line in lines])) if output_format == "json" else print_lines(lines)
     if figure is not None and source is not None:
+        if isinstance(read, Profile):
+            raise InputError(f"--figure: {profile} holds service models; allowed: a step profile")
         from kvsweep.report.plots.files import check_target, write_figure
         from kvsweep.report.plots.validation import fit_figure
 
@@ -199,11 +242,11 @@ def recalibrate(kind: str, profile: Path, sources: Sequence[str], output: Path, 
     """Fit one model of PROFILE anew and keep the others, as decode after the KV pool was enlarged."""
     from kvsweep.calibrate.sources import read_source
 
-    check_writable(output, force)
+    _check_output(output, force)
     kinds = {part.kind for source in sources for part in read_source(source)}
     if kinds != {kind}:
         raise InputError(f"SOURCE: measures {', '.join(sorted(kinds))}; allowed: {kind} alone")
-    text = _services(sources, profile, quiet=False)
+    text = _services(sources, quiet=False, base=profile)
     with replacing(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     say(f"wrote {output}")

@@ -111,7 +111,7 @@ def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], 
 @click.argument("trace", type=_PATH, metavar="TRACE")
 @click.option("--config", type=_PATH, metavar="FILE", required=True, help="Cluster file (kvsweep cluster init).")
 @click.option("--profile", type=_PATH, metavar="FILE", required=True,
-              help="Profile of service models; of vllm workers a step profile, or a shipped one's name.")  # fmt: skip
+              help="Profile, of vllm workers a step profile, or the name of a shipped one.")  # fmt: skip
 @click.option("--output", "-o", type=_PATH, metavar="FILE", required=True, callback=_suffixed(".nc"),
               help="NetCDF file of the result.")  # fmt: skip
 @click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,

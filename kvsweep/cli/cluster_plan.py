@@ -22,7 +22,8 @@ _PATH = click.Path(path_type=Path)
 @click.command("plan")
 @click.argument("trace", type=_PATH, metavar="TRACE")
 @click.option("--config", type=_PATH, metavar="FILE", required=True, help="Cluster file; its counts are sought.")
-@click.option("--profile", type=_PATH, metavar="FILE", required=True, help="Profile of service models.")
+@click.option("--profile", type=_PATH, metavar="FILE", required=True,
+              help="Profile of service models, or the name of a shipped one.")  # fmt: skip
 @click.option("--slo", metavar="LIMITS", show_default="that of the cluster file",
               help="Limits of a request, as in ttft=2s,tpot=50ms,e2e=30s.")  # fmt: skip
 @click.option("--attainment", type=float, default=0.95, show_default=True, metavar="SHARE",

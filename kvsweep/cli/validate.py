@@ -39,7 +39,8 @@ def validate(
     """Replay each RUN on a simulated vLLM worker and pair every request, predicted and measured.
 
     RUN: a folder with meta.json and requests.jsonl, the .json of vllm bench serve --save-detailed, AIPerf's
-    profile_export.jsonl, or a .csv of arrival,prompt_tokens,output_tokens,ttft,e2e.
+    profile_export.jsonl, or a .csv of arrival,prompt_tokens,output_tokens,ttft,e2e and, where measured,
+    hit_tokens or l1_hit_tokens,l2_hit_tokens,l3_hit_tokens.
     """
     from kvsweep.calibrate.measures import measures
     from kvsweep.calibrate.replay import replay
@@ -51,6 +52,8 @@ def validate(
         if output.suffix != ".csv":
             raise InputError(f"--output: {output} has no known suffix; allowed: .csv")
         check_writable(output, options["force"])
+    if figures is not None and not figures.is_dir():
+        raise InputError(f"--figures: {figures} is not a folder; allowed: one that exists")
     profile = read_step_profile(find_profile(given))
     measured = [read_run(path, workload) for path in runs]
     changes = {"n_blocks": options["blocks"]} if options["blocks"] else {}
@@ -85,36 +88,56 @@ def _rows(replay: Replay) -> list[dict[str, object]]:
 
 
 def _print(found: Sequence[dict[str, Any]]) -> None:
-    columns = [Column("run", lambda row: row["run"]), Column("requests", lambda row: row["requests"])]
+    columns = [Column("run", lambda row: _label(row["run"])), Column("requests", lambda row: row["requests"])]
     columns += [Column(title, _metric(name, scale)) for title, name, scale in _METRICS]
     print_table(found, columns)
     for row in found:
         for note in row["notes"]:
             say(f"{row['run']}: {note}")
-        if "exact_match_ratio" in row:
-            names = ("hit_ratio_error", "exact_match_ratio", "token_volume_error", "attribution_match_ratio")
-            click.echo("; ".join(f"{name.replace('_', ' ')} {row[name]:.2%}" for name in names))
+        if "reuse" in row:
+            click.echo()
+            _print_reuse(row)
         if "components" in row:
             click.echo()
             _print_components(row)
 
 
+def _print_reuse(row: dict[str, Any]) -> None:
+    names = ("hit_ratio_error", "exact_match_ratio", "token_volume_error", "attribution_match_ratio")
+    columns = [Column(f"{name.replace('_', ' ')} [%]", _of_tier(name)) for name in names]
+    print_table(list(row["reuse"].items()), [Column("tokens found in", lambda item: item[0]), *columns])
+
+
+def _of_tier(name: str) -> Any:
+    return lambda item: 100.0 * item[1][name]
+
+
 def _metric(name: str, scale: float) -> Any:
-    return lambda row: row[name] * scale
+    return lambda row: None if row[name] is None else row[name] * scale
 
 
 def _print_components(row: dict[str, Any]) -> None:
-    parts = {name: part for name, part in row["components"].items() if name != "furthest"}
+    parts = row["components"]
     print_table(
-        list(parts.items()),
+        list(parts["means"].items()),
         [
-            Column(f"mean over time, {Path(row['run']).name}", lambda item: item[0]),
+            Column(f"mean over time, {_label(row['run'])}", lambda item: item[0]),
             Column("measured", lambda item: item[1]["measured"]),
             Column("predicted", lambda item: item[1]["predicted"]),
             Column("error [%]", lambda item: None if item[1]["error"] is None else 100.0 * item[1]["error"]),
         ],
     )
-    click.echo(f"furthest off: {row['components']['furthest']}")
+    click.echo(f"components that are off: {', '.join(parts['named']) or 'none'}")
+    for each in parts["evidence"]:
+        click.echo(f"  {'*' if each['counts'] else ' '} {each['component']}: {each['statement']}")
+
+
+def _label(name: str) -> str:
+    """Return a run's name short enough for a table and a file: a file's own, or the folders that tell a run."""
+    path = Path(name)
+    if path.suffix:
+        return path.stem
+    return "-".join(part for part in path.parts[-3:] if part not in ("/", "vllm")) or "run"
 
 
 def _draw(replay: Replay, folder: Path, force: bool) -> None:
@@ -122,11 +145,7 @@ def _draw(replay: Replay, folder: Path, force: bool) -> None:
     from kvsweep.report.plots.files import write_figure
     from kvsweep.report.plots.validation import error_figure, scatter_figure, windows_figure
 
-    if not folder.is_dir():
-        raise InputError(f"--figures: {folder} is not a folder; allowed: one that exists")
-    path = Path(replay.run.name)
-    stem = "-".join(part for part in path.parts[-3:] if part not in ("/", "vllm")) or path.stem
-    stem = stem.removesuffix(path.suffix)
+    stem = _label(replay.run.name)
     measured, predicted = pairs(replay)
     both = {name: (getattr(measured, name), getattr(predicted, name)) for name in ("ttft", "tpot", "e2e")}
     run = replay.run

@@ -25,6 +25,7 @@ Seconds = Annotated[float, Range("s", 0.0, 100.0)]
 PerToken = Annotated[float, Range("s", 0.0, 1.0)]
 Rate = Annotated[float, Range("byte/s", 1e6, 1e15)]
 Amount = Annotated[float, Range("1", 0.0, 1e15)]
+Rows = Annotated[int, Range("rows", 0, 1e9)]
 
 FEMTO = 1e15
 ATTO = 1e18
@@ -42,12 +43,16 @@ class Span:
 class Service:
     """What every model states: the interval it times, and where its figures are from.
 
-    A model without a measured domain counts every operation as extrapolated.
+    A model without a measured domain counts every operation as extrapolated. `held_out_error` is the mean of
+    |fit/measured - 1| over `held_out_rows` that the fit did not see.
     """
 
     boundary: str
     source: str = USER_SOURCE
     kind: Kind = "assumed"
+    rows: Rows | None = None
+    held_out_rows: Rows | None = None
+    held_out_error: Annotated[float, Range("1", 0.0, 1e6)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +151,11 @@ def read_profile(path: Path) -> Profile:
 def parse_profile(values: Mapping[str, Any], where: str) -> Profile:
     """Return the profile stated by `values`, as in a profile file; `where` is what messages call it."""
     values = dict(values)
+    if "format" in values:
+        raise InputError(
+            f"{where}: format: {shown(values['format'])}; allowed: a profile of service models, which `kvsweep cluster "
+            "init` writes and `kvsweep calibrate` makes of a step profile"
+        )
     decode = values.pop("decode", None)
     fields = read_fields(Profile, values, where)
     fields["decode"] = _decode_model(decode, f"{where}: decode")

@@ -18,7 +18,7 @@ AnyProfile = Profile | StepProfile
 
 def read_any_profile(given: str | Path) -> AnyProfile:
     """Return the profile in a file, or that of a name that comes with kvsweep; raises InputError as its reader does."""
-    path = find_profile(str(given))
+    path = find_profile(given)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -51,7 +51,7 @@ def step_profile(config: ClusterConfig, profile: AnyProfile) -> StepProfile:
     if isinstance(profile, Profile):
         raise InputError(
             f"profile {profile.name!r}: service models, and cluster {config.name!r} has vllm workers; allowed: a step "
-            f"profile (kvsweep calibrate), or one of {', '.join(shipped())}"
+            f"profile (kvsweep calibrate), or one of {', '.join(_step_names())}"
         )
     for group in config.vllm:
         if group.tp != profile.tp:
@@ -60,17 +60,24 @@ def step_profile(config: ClusterConfig, profile: AnyProfile) -> StepProfile:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the profiles that come with kvsweep, by name."""
+    """Return the profiles that come with kvsweep, by name: of steps, and of service models (``-service``)."""
     folder = Path(str(resources.files("kvsweep.hardware"))) / "profiles"
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def find_profile(given: str) -> Path:
-    """Return the file of a profile: a path, or the name of one that comes with kvsweep."""
+def _step_names() -> list[str]:
+    return [name for name in shipped() if not name.endswith("-service")]
+
+
+def find_profile(given: str | Path) -> Path:
+    """Return the file of a profile: a path, or the name of one that comes with kvsweep; raises InputError for neither.
+
+    What exists, has a suffix of YAML or lies in a folder is a path.
+    """
     path = Path(given)
-    if path.exists() or path.suffix in (".yaml", ".yml") or "/" in given:
+    if path.exists() or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return path
     names = shipped()
-    if given not in names:
-        raise unknown_name("--profile", given, names)
-    return names[given]
+    if str(given) not in names:
+        raise unknown_name("--profile", str(given), names)
+    return names[str(given)]
