@@ -31,6 +31,7 @@ from kvsweep.errors import InputError, PolicyError, ResultError
 from kvsweep.grid.jit import decision, nan_where_failing, program, program_is_compiled, score
 from kvsweep.policies.context import Context
 from kvsweep.policies.registry import Policy, load_policies
+from kvsweep.results.dataset import timestamp
 from kvsweep.trace.model import Note, Trace
 from kvsweep.trace.read import read_trace
 
@@ -103,6 +104,7 @@ def finish(
     check: bool = False,
 ) -> Finished:
     """Return the finished run of which `run` returns the Dataset."""
+    timestamp()  # SOURCE_DATE_EPOCH is input, too: refused before any work
     trace = trace if isinstance(trace, Trace) else read_trace(trace)
     config, unused = _config(config)
     profile = _profile(profile)
