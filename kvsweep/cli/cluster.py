@@ -94,12 +94,12 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
 
     The trace is read as by `kvsweep trace`; its blocks are brought to the cluster's pages.
     """
-    from kvsweep.cluster.config import stated_in
+    from kvsweep.catalog.yamlfile import read_yaml_file
     from kvsweep.cluster.profile import read_profile
 
     force, events = options.pop("force"), options.pop("events")
     _check_outputs(output, events, force, (trace, config, profile, *options["policy_files"]))
-    stated, service = stated_in(config), read_profile(profile)
+    stated, service = read_yaml_file(config), read_profile(profile)
     fidelity, unused = _about(stated, str(config))
     from kvsweep.cluster.events import write_events
     from kvsweep.cluster.outcome import dataset

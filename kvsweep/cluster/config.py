@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from kvsweep.catalog.fields import Range, read_fields, read_record, require_fields
-from kvsweep.catalog.yamlfile import read_yaml_mapping
+from kvsweep.catalog.fields import Range, read_batch_sizes, read_fields, read_record, require_fields
+from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster.write import writes_through
 from kvsweep.errors import InputError, shown, unknown_name
 
@@ -215,16 +215,7 @@ class ClusterConfig:
 
 def read_config(path: Path) -> ClusterConfig:
     """Return the cluster file at `path`; raises InputError naming file, field and what is allowed."""
-    return parse_config(stated_in(path), str(path))
-
-
-def stated_in(path: Path) -> dict[str, Any]:
-    """Return what the cluster file at `path` states, which `parse_config` takes."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    return read_yaml_mapping(data, str(path))
+    return parse_config(read_yaml_file(path), str(path))
 
 
 def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
@@ -275,7 +266,7 @@ def _groups(groups: object, where: str) -> dict[str, Any]:
         if not isinstance(role, str) or role not in found:
             raise unknown_name(f"{at}: role", role, found)
         if role != "prefill" and "graph_buckets" in fields:
-            buckets = _buckets(fields.pop("graph_buckets"), f"{at}: graph_buckets")
+            buckets = read_batch_sizes(fields.pop("graph_buckets"), f"{at}: graph_buckets")
             found[role].append(dataclasses.replace(read_record(kinds[role], fields, at), graph_buckets=buckets))
         else:
             found[role].append(read_record(kinds[role], fields, at))
@@ -307,17 +298,6 @@ def _check_fidelity(config: ClusterConfig, values: Mapping[str, Any], where: str
     for name, stated in unknown.items():
         if stated:
             raise InputError(f"{where}: {name}: unknown to fidelity paper; allowed: fidelity: engine, or without it")
-
-
-def _buckets(values: object, where: str) -> tuple[int, ...]:
-    if (
-        not isinstance(values, list)
-        or not values
-        or not all(type(value) is int and 1 <= value <= 65_536 for value in values)
-        or sorted(set(values)) != values
-    ):
-        raise InputError(f"{where}: {shown(values)}; allowed: ascending whole numbers of 1 to 65536 requests")
-    return tuple(values)
 
 
 def _check(config: ClusterConfig, where: str) -> None:

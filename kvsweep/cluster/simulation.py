@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.config import ClusterConfig, parse_config, stated_in
+from kvsweep.cluster.config import ClusterConfig, parse_config
 from kvsweep.cluster.engine import audit as engine_audit
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine import loop as engine
@@ -287,7 +288,7 @@ def _config(
     """Return the configuration, and what it states without effect."""
     if isinstance(given, ClusterConfig):
         return given, ()
-    stated = given if isinstance(given, Mapping) else stated_in(Path(given))
+    stated = given if isinstance(given, Mapping) else read_yaml_file(Path(given))
     config = parse_config(stated, "config" if isinstance(given, Mapping) else str(Path(given)))
     return config, tuple(notes_of(config, stated))
 
