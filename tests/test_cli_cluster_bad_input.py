@@ -15,8 +15,8 @@ import yaml
 from cli_runner import GOOD_POLICY, done, refused
 
 import kvsweep
+from kvsweep.cluster import bounds, simulation
 from kvsweep.cluster import columns as col
-from kvsweep.cluster import simulation
 from kvsweep.cluster.state import State
 
 RUN = ("cluster", "run", "t.jsonl", "--config", "c.yaml", "--profile", "p.yaml", "-o", "r.nc", "--events", "e.nc", "-q")
@@ -92,6 +92,33 @@ def results(*arguments: str) -> Any:
     assert done(*RUN, *arguments).stderr == ""
     with kvsweep.open("r.nc") as ds:
         return ds.load()
+
+
+@pytest.mark.parametrize("epoch", ["x", "", "1e3", "99999999999999999999"])
+def test_a_date_that_is_none(epoch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    assert refusal() == f"SOURCE_DATE_EPOCH: {epoch!r}; allowed: seconds since 1970"
+
+
+@pytest.mark.parametrize("option", ["--output", "--events"])
+@pytest.mark.parametrize("given", ["t.jsonl", "c.yaml", "p.yaml", "mine.py"])
+def test_no_input_is_overwritten(option: str, given: str) -> None:
+    """Even with --force, and under another name."""
+    Path("mine.py").write_text(GOOD_POLICY)
+    before = {path.name: path.read_bytes() for path in Path().iterdir()}
+    os.link(given, "out.nc")
+    out = {"--output": "r.nc", option: "out.nc"}
+    arguments = [
+        *RUN[:7],
+        "--policy-file",
+        "mine.py",
+        "--force",
+        "-q",
+        *(part for pair in out.items() for part in pair),
+    ]
+    assert refused(*arguments) == f"{option}: out.nc is an input, too; allowed: another name"
+    Path("out.nc").unlink()
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
 
 
 def test_unsorted_times_are_sorted_and_said() -> None:
@@ -437,6 +464,14 @@ def test_decode_times_that_grow_beyond_all_sense() -> None:
     assert refusal().startswith(
         "profile 'roofline qwen3-8b l20z tp2': decode: goes on to 6.55e+06 s for batches of 65536; allowed: "
     )
+
+
+def test_workers_beyond_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "available_memory", lambda: 1e8)
+    large = {"count": 4096, "max_running": 4096}
+    change("c.yaml", lambda config: [group.update(large) for group in config["workers"]])
+    said = "4096 x 4096 workers with max_running 4096 and pages of 64 tokens need "
+    assert refusal().startswith(said) and "GB of memory and 0.1 GB are free; allowed: fewer workers" in refusal()
 
 
 def test_a_budget_above_all_prompts_is_none() -> None:

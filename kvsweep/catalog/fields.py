@@ -110,6 +110,18 @@ def require_fields(cls: type, found: Mapping[str, Any], where: str, ways_out: Ma
             raise InputError(f"{where}: {name}: missing; {accepted}{ways_out.get(name, '')}")
 
 
+def read_batch_sizes(values: object, where: str, or_none: bool = False) -> tuple[int, ...]:
+    """Return ascending sizes of batches [requests], `or_none`; raises InputError naming `where` for anything else."""
+    if (
+        not isinstance(values, list)
+        or not (values or or_none)
+        or not all(type(value) is int and 1 <= value <= 65_536 for value in values)
+        or sorted(set(values)) != values
+    ):
+        raise InputError(f"{where}: {shown(values)}; allowed: ascending whole numbers of 1 to 65536 requests")
+    return tuple(values)
+
+
 def _read_value(accepted: FieldType, value: object, where: str) -> Any:
     if dataclasses.is_dataclass(accepted.base):
         return read_record(accepted.base, value, where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -46,6 +47,15 @@ _StrictLoader.add_implicit_resolver(
     ),
     list("-+0123456789."),
 )
+
+
+def read_yaml_file(path: Path) -> dict[str, Any]:
+    """Return the mapping in the file at `path`; raises InputError where it cannot be read, or holds none."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    return read_yaml_mapping(data, str(path))
 
 
 def read_yaml_mapping(data: bytes, label: str) -> dict[str, Any]:

@@ -127,13 +127,13 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
 
     The trace is read as by `kvsweep trace`; its blocks are brought to the cluster's pages.
     """
-    from kvsweep.cluster.config import stated_in
+    from kvsweep.catalog.yamlfile import read_yaml_file
     from kvsweep.cluster.drive import is_compiled
     from kvsweep.cluster.profiles import read_any_profile
 
     force, events = options.pop("force"), options.pop("events")
-    _check_outputs(output, events, force)
-    stated, service = stated_in(config), read_any_profile(profile)
+    _check_outputs(output, events, force, (trace, config, profile, *options["policy_files"]))
+    stated, service = read_yaml_file(config), read_any_profile(profile)
     core, unused = _about(stated, str(config))
     from kvsweep.cluster.events import write_events
     from kvsweep.cluster.outcome import dataset
@@ -161,12 +161,16 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
         say(f"wrote {output}: {ds.sizes['request']} requests, {int(ds['rejected'].sum())} of them rejected")
 
 
-def _check_outputs(output: Path, events: Path | None, force: bool) -> None:
-    check_writable(output, force)
-    if events is not None:
-        check_writable(events, force, "--events")
-        if events.resolve() == output.resolve():
-            raise InputError(f"--events: {events} is the output, too; allowed: another name")
+def _check_outputs(output: Path, events: Path | None, force: bool, inputs: tuple[Path, ...]) -> None:
+    """Refuse outputs that cannot be written, or are each other or one of the `inputs`, which are to survive."""
+    for path, option in ((output, "--output"), (events, "--events")):
+        if path is None:
+            continue
+        check_writable(path, force, option)
+        if path.exists() and any(given.exists() and path.samefile(given) for given in inputs):
+            raise InputError(f"{option}: {path} is an input, too; allowed: another name")
+    if events is not None and events.resolve() == output.resolve():
+        raise InputError(f"--events: {events} is the output, too; allowed: another name")
 
 
 def _about(stated: dict[str, Any], where: str) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Figures with which integers of a core would overflow; they are refused before a run.
+"""Figures with which integers of a core would overflow, or its tables the memory; they are refused before a run.
 
 Everything here is counted with integers that have no end. Why nothing in a core reaches 2^63: it forms times of events,
 which are at most NEVER = 2^62 plus a duration, sums of durations, and the products of which a duration consists
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from kvsweep.cluster import write
 from kvsweep.cluster.config import ClusterConfig, ColocatedGroup, PrefillGroup
+from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.profile import PathModel, Profile, coefficients, decode_coefficients, path_coefficients
 from kvsweep.cluster.workload import PICO
 from kvsweep.errors import InputError
+from kvsweep.grid.evaluate import available_memory
 from kvsweep.trace.model import Trace
 
 LARGE = 1 << 61
@@ -56,6 +58,24 @@ def check_bounds(trace: Trace, config: ClusterConfig, profile: Profile, whole: b
         raise InputError(
             f"a request of {longest} tokens and profile {profile.name!r} make times the clock cannot hold; "
             "allowed: shorter requests, or a profile of faster operations"
+        )
+
+
+def check_memory(config: ClusterConfig) -> None:
+    """Refuse workers whose tables are larger than the memory that is free; rows of workers name each other."""
+    n_prefill, n_decode = config.n_prefill, config.n_decode
+    most = max(group.max_running for group in config.decode)
+    slots = max(group.max_running for group in config.prefill)
+    decode_row = eng.N_DECODE + 3 * (most + 1) + config.page_size + n_prefill
+    # The engine's rows are made of the paper's, so that both are there for a while.
+    needed = 8 * (n_prefill * (eng.N_PREFILL + 2 * slots + n_decode) + 2 * n_decode * decode_row)
+    needed += 8 * n_prefill * n_decode * eng.N_PAIR if config.fidelity == "engine" else 0
+    available = available_memory()
+    if needed > 0.9 * available:
+        raise InputError(
+            f"{n_prefill} x {n_decode} workers with max_running {max(most, slots)} and pages of {config.page_size} "
+            f"tokens need {needed / 1e9:.3g} GB of memory and {available / 1e9:.3g} GB are free; allowed: fewer "
+            "workers, a smaller max_running or page_size"
         )
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from kvsweep.catalog.fields import Range, read_fields, read_record, require_fields
-from kvsweep.catalog.yamlfile import read_yaml_mapping
+from kvsweep.catalog.fields import Range, read_batch_sizes, read_fields, read_record, require_fields
+from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster.write import writes_through
 from kvsweep.errors import InputError, shown, unknown_name
 
@@ -269,16 +269,7 @@ class ClusterConfig:
 
 def read_config(path: Path) -> ClusterConfig:
     """Return the cluster file at `path`; raises InputError naming file, field and what is allowed."""
-    return parse_config(stated_in(path), str(path))
-
-
-def stated_in(path: Path) -> dict[str, Any]:
-    """Return what the cluster file at `path` states, which `parse_config` takes."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    return read_yaml_mapping(data, str(path))
+    return parse_config(read_yaml_file(path), str(path))
 
 
 def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
@@ -357,7 +348,7 @@ def _group(group: object, at: str) -> tuple[str, Any]:
         raise unknown_name(f"{at}: role", role, KINDS)
     if role == "prefill" or fields.get("graph_buckets") is None:
         return role, read_record(KINDS[role], fields, at)
-    buckets = _buckets(fields.pop("graph_buckets"), f"{at}: graph_buckets", or_none=role == "vllm")
+    buckets = read_batch_sizes(fields.pop("graph_buckets"), f"{at}: graph_buckets", or_none=role == "vllm")
     return role, dataclasses.replace(read_record(KINDS[role], fields, at), graph_buckets=buckets)
 
 
@@ -385,17 +376,6 @@ def _check_fidelity(config: ClusterConfig, values: Mapping[str, Any], where: str
     for name, stated in unknown.items():
         if stated:
             raise InputError(f"{where}: {name}: unknown to fidelity paper; allowed: fidelity: engine, or without it")
-
-
-def _buckets(values: object, where: str, or_none: bool) -> tuple[int, ...]:
-    if (
-        not isinstance(values, list)
-        or not (values or or_none)
-        or not all(type(value) is int and 1 <= value <= 65_536 for value in values)
-        or sorted(set(values)) != values
-    ):
-        raise InputError(f"{where}: {shown(values)}; allowed: ascending whole numbers of 1 to 65536 requests")
-    return tuple(values)
 
 
 def _check(config: ClusterConfig, where: str) -> None:

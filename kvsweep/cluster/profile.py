@@ -16,9 +16,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.catalog.fields import Range, read_fields, read_record, require_fields
+from kvsweep.catalog.fields import Range, read_batch_sizes, read_fields, read_record, require_fields
 from kvsweep.catalog.specs import USER_SOURCE, Kind
-from kvsweep.catalog.yamlfile import read_yaml_mapping
+from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.errors import InputError, shown
 
 Seconds = Annotated[float, Range("s", 0.0, 100.0)]
@@ -141,11 +141,7 @@ class Coefficients(NamedTuple):
 
 def read_profile(path: Path) -> Profile:
     """Return the profile file at `path`; raises InputError naming file, field and what is allowed."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    return parse_profile(read_yaml_mapping(data, str(path)), str(path))
+    return parse_profile(read_yaml_file(path), str(path))
 
 
 def parse_profile(values: Mapping[str, Any], where: str) -> Profile:
@@ -248,14 +244,11 @@ def _decode_model(values: object, where: str) -> DecodeModel:
     if not isinstance(values, Mapping):
         raise InputError(f"{where}: missing; allowed: boundary, batch, base_seconds, context_token_seconds")
     fields = dict(values)
-    batch = fields.pop("batch", None)
-    whole = isinstance(batch, list) and all(type(size) is int and 1 <= size <= 65_536 for size in batch)
-    if not whole or not batch or sorted(set(batch)) != batch:
-        raise InputError(f"{where}: batch: {shown(batch)}; allowed: ascending whole numbers of 1 to 65536 requests")
+    batch = read_batch_sizes(fields.pop("batch", None), f"{where}: batch")
     base = _column(fields.pop("base_seconds", None), len(batch), 100.0, f"{where}: base_seconds")
     slope = _column(fields.pop("context_token_seconds", None), len(batch), 1.0, f"{where}: context_token_seconds")
     model: DecodeModel = read_record(DecodeModel, fields, where)
-    return dataclasses.replace(model, batch=tuple(batch), base_seconds=base, context_token_seconds=slope)
+    return dataclasses.replace(model, batch=batch, base_seconds=base, context_token_seconds=slope)
 
 
 def _column(values: object, length: int, most: float, where: str) -> tuple[float, ...]:

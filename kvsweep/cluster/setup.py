@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kvsweep.cluster import columns as col
 from kvsweep.cluster import eviction, gateway, retention, write
-from kvsweep.cluster.bounds import check_bounds
+from kvsweep.cluster.bounds import check_bounds, check_memory
 from kvsweep.cluster.config import SHARINGS, ClusterConfig
 from kvsweep.cluster.engine.setup import extend
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
@@ -34,6 +34,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     found = paged(trace, config.page_size)
     times = coefficients(profile, config.page_size)
     _check(trace, config, profile)
+    check_memory(config)
     by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady", "tlru")
     check_bounds(trace, config, profile, whole=by_cost or _retrieval_code(policy) == col.RETRIEVE_ASK)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)

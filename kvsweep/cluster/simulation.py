@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvsweep.cluster.config import ClusterConfig, parse_config, stated_in
+from kvsweep.catalog.yamlfile import read_yaml_file
+from kvsweep.cluster.config import ClusterConfig, parse_config
 from kvsweep.cluster.drive import compile_core, memory_bytes, run_core, shared
 from kvsweep.cluster.notes import notes_of
 from kvsweep.cluster.outcome import Finished, dataset
@@ -24,6 +25,7 @@ from kvsweep.cluster.vllm.state import Fleet
 from kvsweep.cluster.workload import turns
 from kvsweep.errors import PolicyError
 from kvsweep.policies.registry import Policy, load_policies
+from kvsweep.results.dataset import timestamp
 from kvsweep.trace.model import Note, Trace
 from kvsweep.trace.read import read_trace
 
@@ -72,6 +74,7 @@ def finish(
     check: bool = False,
 ) -> Finished:
     """Return the finished run of which `run` returns the Dataset."""
+    timestamp()  # SOURCE_DATE_EPOCH is input, too: refused before any work
     trace = trace if isinstance(trace, Trace) else read_trace(trace)
     config, unused = _config(config)
     profile = _profile(profile)
@@ -128,7 +131,7 @@ def _config(
     """Return the configuration, and what it states without effect."""
     if isinstance(given, ClusterConfig):
         return given, ()
-    stated = given if isinstance(given, Mapping) else stated_in(Path(given))
+    stated = given if isinstance(given, Mapping) else read_yaml_file(Path(given))
     config = parse_config(stated, "config" if isinstance(given, Mapping) else str(Path(given)))
     return config, tuple(notes_of(config, stated))
 

@@ -62,7 +62,7 @@ def timestamp() -> str:
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     try:
-        moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+        moment = datetime.fromtimestamp(int(epoch), UTC) if epoch is not None else datetime.now(UTC)
     except (ValueError, OverflowError, OSError):
         raise InputError(f"SOURCE_DATE_EPOCH: {shown(epoch)}; allowed: seconds since 1970") from None
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

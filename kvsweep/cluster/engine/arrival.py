@@ -9,13 +9,14 @@ from kvsweep.cluster.clock import push, touch_decode, touch_prefill
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.batch import end_run_early
 from kvsweep.cluster.engine.l3 import prefetch
-from kvsweep.cluster.engine.rounds import begin_waiting, join_waiting
+from kvsweep.cluster.engine.rounds import join_waiting
 from kvsweep.cluster.engine.routing import choose_prefill
 from kvsweep.cluster.gateway import choose
 from kvsweep.cluster.gateway.candidates import count
 from kvsweep.cluster.gateway.loads import routed
 from kvsweep.cluster.retrieval import note_arrival
 from kvsweep.cluster.state import State
+from kvsweep.cluster.waiting import begin_waiting
 
 
 def arrive(s: State, ask: Asked) -> None:

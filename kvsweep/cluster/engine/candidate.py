@@ -19,6 +19,7 @@ from kvsweep.cluster.engine.kv import (
 )
 from kvsweep.cluster.engine.l3 import close, stored_hits
 from kvsweep.cluster.engine.tree import end_of, split
+from kvsweep.cluster.pieces import execute
 from kvsweep.cluster.retrieval import retrieved_pages
 from kvsweep.cluster.state import State
 
@@ -147,19 +148,8 @@ def _load_back(s: State, w: int, pages: int, ask: Asked) -> int:
 def take(s: State, w: int, r: int, tokens: int) -> None:
     """Give request `r` its share of the step being formed [token]."""
     own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
-    request[col.TO_DO] -= tokens
     request[eng.TAKEN] = tokens
-    begin = request[col.POSITION]
-    end = begin + tokens
-    if begin < request[col.GAP_BEGIN] < end:
-        front = request[col.GAP_BEGIN]
-        own[col.STEP_SQUARES] += front * front - begin * begin
-        end += request[col.GAP_END] - front
-        begin = request[col.GAP_END]
-    own[col.STEP_SQUARES] += end * end - begin * begin
-    own[col.STEP_TOKENS] += tokens
-    own[col.STEP_REACH] = max(own[col.STEP_REACH], end)
-    request[col.NEXT_POSITION] = end
+    execute(s, w, r, tokens)
     charged = up(tokens, page)
     own[eng.REM_INPUT] -= charged
     own[eng.REM_CHUNK] -= charged

@@ -13,7 +13,6 @@ from kvsweep.cluster.engine.resources import stepping_resource
 from kvsweep.cluster.engine.rounds import (
     BATCH,
     FAILED,
-    begin_waiting,
     form_batch,
     join_waiting,
     launch,
@@ -23,6 +22,7 @@ from kvsweep.cluster.engine.rounds import (
 from kvsweep.cluster.engine.transfer import queue_chunk, settle
 from kvsweep.cluster.gateway.loads import left_prefill, prefilled
 from kvsweep.cluster.state import State
+from kvsweep.cluster.waiting import begin_waiting
 
 AT_REST, NEEDS_ROWS, NONSENSE = range(3)
 """What a loop comes to."""

@@ -13,6 +13,7 @@ from kvsweep.cluster.engine.l3 import queue_write, waits_until
 from kvsweep.cluster.engine.order import sort_waiting
 from kvsweep.cluster.engine.resources import stepping_resource
 from kvsweep.cluster.state import State
+from kvsweep.cluster.waiting import end_waiting, note_blocked
 
 NOTHING, BATCH, FAILED = range(3)
 """What a round comes to."""
@@ -61,7 +62,7 @@ def _go_on(s: State, w: int) -> bool:
     tokens = left if left <= most else most // page * page
     if tokens <= 0:
         own[eng.WHY] = col.BY_CAPACITY
-        note_end(s, w)
+        note_blocked(s, w, col.BY_CAPACITY)
         return False
     own[col.PARTIAL] = -1
     take(s, w, r, tokens)
@@ -94,7 +95,7 @@ def _admit(s: State, w: int, ask: Asked) -> int:
             break
         unlink(s, w, col.WAITING, before, after)
         r = after
-    note_end(s, w)
+    note_blocked(s, w, own[eng.WHY])
     return NOTHING
 
 
@@ -158,28 +159,9 @@ def _note_starts(s: State, w: int, added: int) -> None:
         if request[col.BEGAN] < 0:
             request[col.BEGAN] = begin
             request[eng.LOADING] = added
-            for why in (col.BY_SLOTS, col.BY_CAPACITY):
-                column = col.SLOTS_BEFORE + why - col.BY_SLOTS
-                request[column] = blocked(s, w, why) - request[column]
+            end_waiting(s, w, r)
             if own[eng.WHY] != col.NOT_BLOCKED:
                 request[col.SLOTS_BEFORE + own[eng.WHY] - col.BY_SLOTS] += own[eng.STALL]
-
-
-def note_end(s: State, w: int) -> None:
-    """Note why the round ended, for what waiting requests wait for."""
-    own = s.prefill[w]
-    own[col.BLOCKED_SLOTS] = blocked(s, w, col.BY_SLOTS)
-    own[col.BLOCKED_CAPACITY] = blocked(s, w, col.BY_CAPACITY)
-    own[col.BLOCKED] = own[eng.WHY]
-    own[col.BLOCKED_SINCE] = s.run[col.NOW]
-
-
-def blocked(s: State, w: int, why: int) -> int:
-    """Return how long the rounds of `w` have ended for a reason so far [ps]."""
-    total = s.prefill[w, col.BLOCKED_SLOTS + why - col.BY_SLOTS]
-    if s.prefill[w, col.BLOCKED] == why:
-        total += s.run[col.NOW] - s.prefill[w, col.BLOCKED_SINCE]
-    return int(total)
 
 
 def set_timer(s: State, w: int) -> None:
@@ -198,9 +180,3 @@ def set_timer(s: State, w: int) -> None:
 def join_waiting(s: State, w: int, r: int) -> None:
     """Put request `r` at the end of the waiting queue of `w`."""
     push(s.prefill, w, col.WAITING, s.request, col.NEXT_PREFILL, r)
-
-
-def begin_waiting(s: State, w: int, r: int) -> None:
-    """Count from now on what request `r` waits for at worker `w`."""
-    s.request[r, col.SLOTS_BEFORE] = blocked(s, w, col.BY_SLOTS)
-    s.request[r, col.CAPACITY_BEFORE] = blocked(s, w, col.BY_CAPACITY)

@@ -33,8 +33,10 @@ from kvsweep.cluster.paper.tiers import (
     show,
     show_written,
 )
+from kvsweep.cluster.pieces import execute
 from kvsweep.cluster.retrieval import retrieved_pages
 from kvsweep.cluster.state import State
+from kvsweep.cluster.waiting import begin_waiting, end_waiting, note_blocked
 
 ADMITTED, REFUSED, NONSENSE = range(3)
 
@@ -66,7 +68,7 @@ def form_step(s: State, w: int, ask: Asked) -> bool:
             break
         if s.request[r, col.RETRIEVED] == 0:
             budget = _take(s, w, r, budget)
-    _note_block(s, w, why)
+    note_blocked(s, w, why)
     if own[col.N_STEP] > 0:
         duration = prefill_duration(s, own[col.STEP_TOKENS], own[col.STEP_SQUARES])
         own[col.BUSY_TIME] += duration
@@ -80,8 +82,7 @@ def form_step(s: State, w: int, ask: Asked) -> bool:
 
 def join_waiting(s: State, w: int, r: int) -> None:
     """Put request `r`, which arrives now, in the waiting queue of `w`."""
-    s.request[r, col.SLOTS_BEFORE] = _blocked(s, w, col.BY_SLOTS)
-    s.request[r, col.CAPACITY_BEFORE] = _blocked(s, w, col.BY_CAPACITY)
+    begin_waiting(s, w, r)
     push(s.prefill, w, col.WAITING, s.request, col.NEXT_PREFILL, r)
     touch_prefill(s, w)
 
@@ -189,8 +190,7 @@ def _admit(s: State, w: int, r: int, ask: Asked) -> int:
     request[col.TO_DO] = request[col.PROMPT] - (matched + retrieved) * page
     request[col.SENT], request[col.PRIVATE], request[col.IN_PLACE], request[col.HOLDS] = 0, need, in_place, 1
     request[col.ADMITTED] = s.run[col.NOW]
-    request[col.SLOTS_BEFORE] = _blocked(s, w, col.BY_SLOTS) - request[col.SLOTS_BEFORE]
-    request[col.CAPACITY_BEFORE] = _blocked(s, w, col.BY_CAPACITY) - request[col.CAPACITY_BEFORE]
+    end_waiting(s, w, r)
     if retrieved > 0:
         push(s.prefill, w, col.RETRIEVING, s.request, col.NEXT_PREFILL, r)
     else:
@@ -205,18 +205,7 @@ def _take(s: State, w: int, r: int, budget: int) -> int:
     if -(-tokens // page) * page > budget:
         tokens = budget
         own[col.PARTIAL] = r
-    request[col.TO_DO] -= tokens
-    begin = request[col.POSITION]
-    end = begin + tokens
-    if begin < request[col.GAP_BEGIN] < end:
-        front = request[col.GAP_BEGIN]
-        own[col.STEP_SQUARES] += front * front - begin * begin
-        end += request[col.GAP_END] - front
-        begin = request[col.GAP_END]
-    own[col.STEP_SQUARES] += end * end - begin * begin
-    own[col.STEP_TOKENS] += tokens
-    own[col.STEP_REACH] = max(own[col.STEP_REACH], end)
-    request[col.NEXT_POSITION] = end
+    execute(s, w, r, tokens)
     if request[col.BEGAN] < 0:
         request[col.BEGAN] = s.run[col.NOW]
     own[col.N_PREFILL + own[col.N_STEP]] = r
@@ -262,19 +251,3 @@ def _queue_chunk(s: State, w: int, r: int) -> None:
         request[col.CHUNK_QUEUED] = s.run[col.NOW]
     else:
         push(s.request, r, col.CHUNK_HEAD, s.chunk, col.CHUNK_NEXT, k)
-
-
-def _note_block(s: State, w: int, why: int) -> None:
-    """Note why the first waiting request is not admitted."""
-    s.prefill[w, col.BLOCKED_SLOTS] = _blocked(s, w, col.BY_SLOTS)
-    s.prefill[w, col.BLOCKED_CAPACITY] = _blocked(s, w, col.BY_CAPACITY)
-    s.prefill[w, col.BLOCKED] = why
-    s.prefill[w, col.BLOCKED_SINCE] = s.run[col.NOW]
-
-
-def _blocked(s: State, w: int, why: int) -> int:
-    """Return how long the queue of `w` has been blocked for a reason so far [ps]."""
-    total = s.prefill[w, col.BLOCKED_SLOTS + why - col.BY_SLOTS]
-    if s.prefill[w, col.BLOCKED] == why:
-        total += s.run[col.NOW] - s.prefill[w, col.BLOCKED_SINCE]
-    return int(total)
