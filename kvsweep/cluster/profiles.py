@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from kvsweep.catalog.yamlfile import read_yaml_mapping
+from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster.config import ClusterConfig
 from kvsweep.cluster.profile import Profile, parse_profile, profile_mapping
 from kvsweep.cluster.vllm.profile import StepProfile, parse_step_profile, step_profile_mapping
@@ -19,11 +19,7 @@ AnyProfile = Profile | StepProfile
 def read_any_profile(given: str | Path) -> AnyProfile:
     """Return the profile in a file, or that of a name that comes with kvsweep; raises InputError as its reader does."""
     path = find_profile(given)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    return parse_any_profile(read_yaml_mapping(data, str(path)), str(path))
+    return parse_any_profile(read_yaml_file(path), str(path))
 
 
 def parse_any_profile(values: Mapping[str, Any], where: str) -> AnyProfile:

@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from kvsweep.catalog.specs import Kind
-from kvsweep.catalog.yamlfile import read_yaml_mapping
+from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.errors import InputError, shown, unknown_name
 
@@ -106,11 +106,7 @@ def _parts(profile: StepProfile) -> tuple[Table, Table, Table]:
 
 def read_step_profile(path: Path) -> StepProfile:
     """Return the step profile in the file `path`; raises InputError naming file, field and what is allowed."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    return parse_step_profile(read_yaml_mapping(data, str(path)), str(path))
+    return parse_step_profile(read_yaml_file(path), str(path))
 
 
 def parse_step_profile(values: Mapping[str, Any], where: str) -> StepProfile:
