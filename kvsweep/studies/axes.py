@@ -31,6 +31,7 @@ FIELDS: Mapping[str, str] = {
     "chunk_tokens": "*.chunk_tokens",
     "device_tokens": "*.device_tokens",
     "host_tokens": "*.host_tokens",
+    "l3_tokens": "l3.pool_tokens",
 }
 """Axes with names of their own and the field of the cluster file each sets; ``*`` is every role that has it."""
 _LISTED = {"chunk_tokens": ("prefill", "colocated"), "device_tokens": ROLES, "host_tokens": ("prefill", "colocated")}
@@ -42,8 +43,8 @@ OTHERS = ("ttl", "link", "request_rate", "rate_scale", "seed")
 
 ORDER = (
     "profile", "trace", "fidelity", "gateway", "eviction", "retention", "retrieval", "write", "handoff_sharing",
-    "n_prefill", "n_decode", "n_colocated", "page_size", "chunk_tokens", "device_tokens", "host_tokens", "",
-    "ttl", "link", "request_rate", "rate_scale", "seed",
+    "n_prefill", "n_decode", "n_colocated", "page_size", "chunk_tokens", "device_tokens", "host_tokens",
+    "l3_tokens", "", "ttl", "link", "request_rate", "rate_scale", "seed",
 )  # fmt: skip
 """Order of the dims; other fields stand where the empty name does, as the study lists them."""
 
@@ -108,9 +109,14 @@ def sorted_axes(axes: Iterable[Axis]) -> list[Axis]:
 
 
 def set_field(cluster: dict[str, Any], axis: Axis, value: Value, where: str) -> None:
-    """Set the field of `axis` in a cluster file given as mappings; raises InputError where there is no such worker."""
+    """Set the field of `axis` in a cluster file given as mappings; raises InputError where there is no such worker.
+
+    No tokens in L3 are no L3 at all.
+    """
     head, _, tail = axis.path.partition(".")
-    if not tail:
+    if axis.name == "l3_tokens" and value == 0:
+        cluster.pop(head, None)
+    elif not tail:
         cluster[head] = value
     elif head == "*":
         _set_workers(cluster, _LISTED[tail], tail, value)

@@ -16,6 +16,7 @@ from kvsweep.report.plots.labels import plain, tick_text
 from kvsweep.report.plots.scales import count_axis, count_text, seconds_axis
 from kvsweep.report.plots.study import axis_places, draw_line
 from kvsweep.results import studies
+from kvsweep.results.attrs import mapping_attr
 from kvsweep.results.slices import value_text
 
 HEIGHT = 3.9
@@ -38,8 +39,10 @@ def sources_figure(ds: xr.Dataset) -> Figure:
     ax.set_xlabel("Prompt [token]")
     ax.set_ylabel("Time to first token [s]")
     ax.grid(True, axis="y")
-    kind = ds.attrs.get("kvsweep_profile_kind", "")
-    style.head(ax, f"{plain(str(ds.attrs['title']), 100)}\nprofile {kind}, a lone request", ax.get_lines())
+    behind = mapping_attr(ds, "kvsweep_sources").values()
+    words = [f"a lone request, profile {ds.attrs['kvsweep_profile_kind']}, fidelity {ds.attrs['kvsweep_fidelity']}"]
+    words += [plain(f"behind the host: {', '.join(map(str, behind))}", 100)] if behind else []
+    style.head(ax, f"{plain(str(ds.attrs['title']), 100)}\n{' · '.join(words)}", ax.get_lines())
     return made
 
 
