@@ -216,9 +216,10 @@ def tiers_study(
 def with_wear(ds: xr.Dataset, store: Store, amplification: float) -> xr.Dataset:
     """Return the study of tiers with how fast its drives are written and worn, if every day is as the trace."""
     written, seconds = ds["bytes_in"].sel(tier="l3", drop=True), ds["simulated_seconds"]
+    pairs = list(zip(written.values.ravel().tolist(), seconds.values.ravel().tolist(), strict=True))
     found = {
-        "drive_writes_per_day": [drive_writes_per_day(store, *each) for each in _pairs(written, seconds)],
-        "lifetime_days": [lifetime_days(store, *each, amplification) for each in _pairs(written, seconds)],
+        "drive_writes_per_day": [drive_writes_per_day(store, n_bytes, span) for n_bytes, span in pairs],
+        "lifetime_days": [lifetime_days(store, n_bytes, span, amplification) for n_bytes, span in pairs],
     }
     shape = written.shape
     added = {name: (written.dims, np.reshape(values, shape), attributes(name)) for name, values in found.items()}
@@ -227,10 +228,6 @@ def with_wear(ds: xr.Dataset, store: Store, amplification: float) -> xr.Dataset:
         "written_bytes_allowed": store.drives * store.disk.endurance.written_bytes if store.disk.endurance else None,
     }  # fmt: skip
     return ds.assign(added).assign_attrs(to_attrs({"kvsweep_shared_tier": about}))
-
-
-def _pairs(*arrays: xr.DataArray) -> list[tuple[float, ...]]:
-    return list(zip(*(array.values.ravel().tolist() for array in arrays), strict=True))
 
 
 def tiers_table(ds: xr.Dataset) -> list[dict[str, Any]]:

@@ -40,9 +40,11 @@ def sources_figure(ds: xr.Dataset) -> Figure:
     ax.set_ylabel("Time to first token [s]")
     ax.grid(True, axis="y")
     behind = mapping_attr(ds, "kvsweep_sources").values()
-    words = [f"a lone request, profile {ds.attrs['kvsweep_profile_kind']}, fidelity {ds.attrs['kvsweep_fidelity']}"]
-    words += [plain(f"behind the host: {', '.join(map(str, behind))}", 100)] if behind else []
-    style.head(ax, f"{plain(str(ds.attrs['title']), 100)}\n{' · '.join(words)}", ax.get_lines())
+    lines = [plain(str(ds.attrs["title"]), 100)]
+    lines.append(f"a lone request, profile {ds.attrs['kvsweep_profile_kind']}, fidelity {ds.attrs['kvsweep_fidelity']}")
+    if behind:
+        lines.append(plain(f"behind the host: {', '.join(map(str, behind))}", 100))
+    style.head(ax, "\n".join(lines), ax.get_lines())
     return made
 
 
