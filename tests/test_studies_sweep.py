@@ -21,6 +21,7 @@ from study_samples import FIDELITIES, cluster, study, written
 import kvsweep
 from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.cluster.config import parse_config
+from kvsweep.cluster.outcome import Told
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results.studies import over_seeds, table
 from kvsweep.studies.axes import set_field
@@ -36,6 +37,12 @@ SLO = {"ttft_seconds": 1.0, "tpot_seconds": 0.02}
 def same(a: xr.Dataset, b: xr.Dataset) -> bool:
     """Return whether all values and coordinates are equal, the time it took left out."""
     return a.drop_attrs().equals(b.drop_attrs())
+
+
+def of_dataset(ds: xr.Dataset) -> Told:
+    """Return what the Dataset of a run says, as a study measures it."""
+    config = read_yaml_mapping(ds.attrs["kvsweep_config"].encode(), "config")
+    return Told({str(name): ds[name].values for name in ds.variables}, {**ds.attrs, "kvsweep_config": config})
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)
@@ -60,7 +67,7 @@ def test_every_cell_is_the_single_run_bit_for_bit(fidelity: str) -> None:
         config["retention"] = {"policy": "none"} if np.isinf(ttl) else {"policy": "idle_ttl", "seconds": ttl}
         trace = generate("coding", 6, seed, turns=6, request_rate=0.5)
         trace = scale_time(trace, 1.0 / float(one["rate_scale"]))
-        single = measure(kvsweep.cluster.run(trace, config, study_samples.profile()), limits)
+        single = measure(of_dataset(kvsweep.cluster.run(trace, config, study_samples.profile())), limits)
         for name in SHAPES:
             assert np.array_equal(one[name].values, np.array(single[name]), equal_nan=True), (name, place)
 

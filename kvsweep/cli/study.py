@@ -160,7 +160,7 @@ def _cell(name: str, half: str = "") -> Callable[[Mapping[str, Any]], str]:
 
 def _print_replay(ds: xr.Dataset, form: str) -> None:
     from kvsweep.studies.published import DIFFER
-    from kvsweep.studies.replay import TURNAROUND, rows_of, told
+    from kvsweep.studies.replay import TURNAROUND, rows_of, shown
 
     rows = rows_of(ds)
     titles = {
@@ -175,7 +175,7 @@ def _print_replay(ds: xr.Dataset, form: str) -> None:
         mean = float(ds["turnaround"].sel(fidelity=fidelity).mean())
         notes.append(f"Mean turnaround (simulated span over CPU time), {fidelity}: {mean:,.0f}; "
                      f"the paper's simulator: {TURNAROUND}.")  # fmt: skip
-    options.print_rows(rows if form != "table" else told(rows), options.titled(titles), form, notes)
+    options.print_rows(rows if form != "table" else shown(rows), options.titled(titles), form, notes)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.outcome import told
 from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.simulation import finish
 from kvsweep.results.attrs import to_attrs
@@ -95,11 +95,11 @@ def replay(
     for done, (fidelity, case) in enumerate(itertools.product(fidelities, listed), 1):
         trace = arriving(traces[case.workload], case.rate, 1.0)
         run = finish(trace, cluster(case.n_prefill, fidelity), profiles[case.size])
-        ds = dataset(run)
-        figures = measure(ds, {})
+        found = told(run)
+        figures = measure(found, {})
         hits = np.array(figures["hit_tokens"])
         figures["host_hit_ratio"] = float(hits[1] / hits.sum()) if hits.sum() else 0.0
-        figures["retrieving_ratio"] = float((ds["hit_tokens"].values[:, 1] > 0).mean())
+        figures["retrieving_ratio"] = float((found.arrays["hit_tokens"][:, 1] > 0).mean())
         figures["turnaround"] = figures["simulated_seconds"] / max(run.cpu_seconds, 1e-9)
         rows.append(figures)
         if progress is not None:
@@ -154,7 +154,7 @@ def rows_of(ds: xr.Dataset) -> list[dict[str, Any]]:
     return rows
 
 
-def told(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the first row of each case, and others in which a latency or the hit ratio differs from it."""
     names = ("ttft_mean", "tpot_mean", "e2e_mean", "token_hit_ratio")
     first: dict[str, dict[str, Any]] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.outcome import dataset, told
 from kvsweep.cluster.segments import remembering
 from kvsweep.cluster.simulation import finish, is_compiled
 from kvsweep.errors import InputError, ResultError
@@ -220,17 +220,17 @@ class _Job:
         try:
             trace = self.workloads.trace(cell.workload)
             run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files)
-            ds = dataset(run)
+            found = told(run)
             if cell.kept and self.output is not None:
                 file = kept_file(self.output, self.outcome.keys[index])
                 file.parent.mkdir(exist_ok=True)
-                write_netcdf(ds, file)
-            figures = measure(ds, study.slos)
+                write_netcdf(dataset(run), file)
+            figures = measure(found, study.slos)
         except (InputError, ResultError) as error:
             return {"failed": str(error)}
         except MemoryError:
             return {"failed": "out of memory"}
-        return {"figures": figures, "labels": labels_of(ds), "seconds": round(time.thread_time() - began, 6)}
+        return {"figures": figures, "labels": labels_of(found), "seconds": round(time.thread_time() - began, 6)}
 
 
 def _run(job: _Job, pending: Sequence[int], n_threads: int) -> None:
