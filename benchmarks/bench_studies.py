@@ -67,7 +67,8 @@ def measure(tiny: bool) -> list[Figure]:
     listed, workloads = cells(checked), Workloads(checked)
     drawn = np.random.default_rng(0).choice(len(listed), 2 if tiny else ALONE, replace=False)
     alone = []
-    for cell in [listed[0], *(listed[index] for index in drawn)]:  # the first one more often: it compiles where nothing is cached
+    # The first one more often: it compiles where nothing is cached.
+    for cell in [listed[0], *(listed[index] for index in drawn)]:
         assert cell.config is not None and cell.profile is not None
         trace = workloads.trace(cell.workload)
         start = time.process_time()

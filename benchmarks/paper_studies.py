@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvsweep.errors import ResultError
 from kvsweep.studies import affinity, retention
 from kvsweep.studies.beside import differs, rows_of
 from kvsweep.studies.published import FIDELITIES, coding_trace, profiles, recorded_sessions
@@ -31,14 +32,20 @@ Rows = list[dict[str, Any]]
 
 
 def run(recorded: Path | None, seeds: int = SEEDS) -> Rows:
-    """Return the rows of both studies at the paper's rates, on recorded sessions or on generated ones."""
+    """Return the rows of both studies at the paper's rates, on recorded sessions or on generated ones.
+
+    Raises ResultError where a check of theirs does not hold.
+    """
     spec, models, found = coding_trace(recorded), profiles({}), []
     studies = (
-        (affinity.affinity, affinity.CHANGES, {}),
-        (retention.retention, retention.CHANGES, retention.AT),
+        (affinity.affinity, affinity.checks, affinity.CHANGES, {}),
+        (retention.retention, retention.checks, retention.CHANGES, retention.AT),
     )
-    for study, names, at in studies:
+    for study, checks, names, at in studies:
         ds = study(models, spec, tuple(range(seeds)), FIDELITIES, ("paper",))
+        broken = [what for what, holds in checks(ds).items() if not holds]
+        if broken:
+            raise ResultError(f"{spec.label}: does not hold: {'; '.join(broken)}")
         found += [_plain(row) for row in rows_of(ds, names, at)]
     return found
 
