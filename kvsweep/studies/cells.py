@@ -143,10 +143,16 @@ def cell_key(cell: Cell, trace_digest: str, study: Study) -> str:
     assert cell.config is not None and cell.profile is not None
     config = config_mapping(cell.config)
     config.pop("name", None)
-    about = [code_digest(), trace_digest, config, profile_mapping(cell.profile), dict(study.slos)]
+    about = [code_digest(), trace_digest, config, _stated(cell.profile), dict(study.slos)]
     about.append([policy_digest(kind, name, study.policy_files) for kind, name in policies_of(cell.config)])
     text = json.dumps(about, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _stated(profile: Profile) -> dict[str, Any]:
+    """Return `profile` as its file states it; thousands of cells share one."""
+    return profile_mapping(profile)
 
 
 def policies_of(config: ClusterConfig) -> tuple[tuple[str, str], ...]:
