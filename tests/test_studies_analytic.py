@@ -62,6 +62,9 @@ def test_the_page_says_who_is_fastest_and_escapes() -> None:
     page = render_analytic(ds.assign_attrs(kvsweep_trace="<script>", title="A & B"))
     assert "<script>" not in page and "A &amp; B" in page and answer(ds).startswith("Fastest by the analytic model")
     assert "data:image/png;base64," in page and "default-src" in page
+    assert "the serial column is the prediction" in page and "cluster over serial" in page
+    page = render_analytic(lone("engine"))
+    assert "the overlapped column is the prediction" in page and "cluster over overlapped" in page
 
 
 def test_what_cannot_be_compared_is_one_line() -> None:

@@ -174,7 +174,13 @@ def test_the_pareto_front_is_what_nothing_exceeds() -> None:
         beaten = any((x[j] >= x[i] and y[j] > y[i]) or (x[j] > x[i] and y[j] >= y[i]) for j in range(60))
         assert (i in front) != beaten
     ds = kvsweep.cluster.sweep(study_samples.study(axes={"n_decode": [1, 2], "rate_scale": [1, 4]}))
-    assert pareto_figure(ds).axes[0].get_xlabel().startswith("Tokens per second and user")
+    (ax,) = pareto_figure(ds).axes
+    assert ax.get_xlabel().startswith("Tokens per second and user")
+    # Labels stand within the axes, apart from one another.
+    places = ax.transAxes.inverted().transform(ax.transData.transform([text.xy for text in ax.texts]))
+    assert len(places) and (places > 0).all() and (places < 1).all()
+    for i, a in enumerate(places):
+        assert all(abs(a[0] - b[0]) >= 0.27 or abs(a[1] - b[1]) >= 0.05 for b in places[:i])
 
 
 def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,8 @@ WAITS = {
     "engine": ("prefill", "prefill_slots", "prefill_capacity", "decode_capacity"),
 }
 """Causes of waiting up to the end of prefill, by fidelity: engines reserve room first, and load while they compute."""
+EXPECTED = {"paper": "predicted_serial_time", "engine": "predicted_time"}
+"""The prediction a cluster should meet when nothing else runs, by fidelity."""
 Pages = NDArray[np.float64]
 
 
@@ -152,6 +154,7 @@ def _dataset(
         "kvsweep_profile": profile_mapping(profile),
         "kvsweep_profile_kind": profile.kind,
         "kvsweep_fidelity": config.fidelity,
+        "kvsweep_expected": EXPECTED[config.fidelity],
         "kvsweep_trace": trace.source,
         "kvsweep_requests": len(trace),
         "kvsweep_deciding_requests": len(chosen),
