@@ -111,11 +111,15 @@ def sorted_axes(axes: Iterable[Axis]) -> list[Axis]:
 def set_field(cluster: dict[str, Any], axis: Axis, value: Value, where: str) -> None:
     """Set the field of `axis` in a cluster file given as mappings; raises InputError where there is no such worker.
 
-    No tokens in L3 are no L3 at all.
+    No tokens in L3 are no L3 at all. Fidelity paper goes without the options of engines that a cluster file writes out.
     """
     head, _, tail = axis.path.partition(".")
     if axis.name == "l3_tokens" and value == 0:
         cluster.pop(head, None)
+    elif axis.name == "fidelity" and value == "paper":
+        gateway = cluster.get("gateway") or {}
+        cluster |= {"fidelity": value, "engine": None}
+        cluster["gateway"] = {name: given for name, given in gateway.items() if name != "tree_tokens"}
     elif not tail:
         cluster[head] = value
     elif head == "*":
