@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import study_samples
 import xarray as xr
-from cli_runner import done, refused
+from cli_runner import done, refused, run
 
 import kvsweep
 from kvsweep.catalog import load
@@ -196,7 +196,11 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = json.loads(done("study", "tiers", "--trace", "trace.jsonl", "--format", "json", "-q").stdout)
     assert [row["drive_writes_per_day"] is None for row in rows] == [True, True, False]
     text = done("study", "tiers", "--fidelity", "paper", "--trace", "trace.jsonl", "-q").stdout
-    assert "shared" in text.splitlines()[-1] and "writes/day" not in text
+    assert "No shared tier: fidelity paper" in text and "writes/day" not in text
+    text = done("study", "sources", "--disk", "HDD", "-q").stdout
+    assert text.count("–") == 6 + 1 and "longer than the simulator's clock holds" in text
+    slow = run("study", "tiers", "--trace", "trace.jsonl", "--disk", "HDD", "-q")
+    assert slow.exit_code == 1 and "times the clock cannot hold" in slow.stderr and "device only" in slow.stdout
     done("study", "sources", "-o", "s.png", "-q")
     done("figures", "pareto", "c.nc", "-o", "p.pdf")
     for arguments, message in [

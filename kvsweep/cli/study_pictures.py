@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvsweep.cli import study_options as options
+from kvsweep.cli.cluster_sweep import require_all_cells
 from kvsweep.cli.options import POLICY_FILES, check_page, say
 from kvsweep.cli.output import Column
 from kvsweep.errors import InputError
@@ -61,7 +62,9 @@ def sources(**given: Any) -> None:
     options.write_data(ds, given["data"], given)
     options.write_drawing(draw, given["output"], given["force"], given)
     titles = {"prompt_tokens": "prompt [token]", **{name: f"{name} [s]" for name in names}}
-    options.print_rows(rows, options.titled(titles), given["output_format"], [])
+    lost = "–: copies of this prompt take longer than the simulator's clock holds."
+    notes = [lost] if bool(ds["ttft"].isnull().any()) else []
+    options.print_rows(rows, options.titled(titles), given["output_format"], notes)
 
 
 @click.command("cliff")
@@ -96,6 +99,7 @@ def cliff(**given: Any) -> None:
     titles |= {f"ttft_host_{host}": f"TTFT [s], {_host(host)}" for host in HOSTS}
     titles |= {f"tokens_per_second_host_{host}": f"tokens/s, {_host(host)}" for host in HOSTS}
     options.print_rows(rows, options.titled(titles), given["output_format"], [])
+    require_all_cells(ds)
 
 
 def _host(tokens: int) -> str:
@@ -137,6 +141,7 @@ def capacity(**given: Any) -> None:
         "all workers together. What a further TB a worker buys is the slope from the row before.",
     ]
     options.print_rows(rows, options.titled(titles), given["output_format"], notes)
+    require_all_cells(ds)
 
 
 @click.command("tiers")
@@ -162,16 +167,19 @@ def tiers(host_tokens: int | None, drives: int | None, write_amplification: floa
     config = _config(given, profile)
     host = host_tokens or config.prefill[0].host_tokens or HOSTS[1]
     disk, link = _parts(given)
-    store = None if config.fidelity == "paper" else Store(disk, link, drives or config.n_prefill, config.n_prefill)
+    shares = config.fidelity == "engine" and config.write.policy.startswith("write_through")
+    store = Store(disk, link, drives or config.n_prefill, config.n_prefill) if shares else None
     study = tiers_study(profile, config, _trace(given), host, store)
     workers = [{**group, "host_tokens": host} for group in study["cluster"]["workers"] if "host_tokens" in group]
     others = [group for group in study["cluster"]["workers"] if "host_tokens" not in group]
     for note in notes_of(parse_config({**study["cluster"], "workers": [*workers, *others]}, "cluster")):
-        say(note)
+        if not given["quiet"]:
+            say(note)
     ds = sweep(study)
     notes = ["A byte moved is one brought into a tier or to a decode worker."]
     if store is None:
-        notes.append("Fidelity paper has no shared tier.")
+        notes.append(f"No shared tier: fidelity {config.fidelity}, write policy {config.write.policy}; it takes engine "
+                     "and one that writes through.")  # fmt: skip
     else:
         ds = with_wear(ds, store, write_amplification)
         pool = int(ds["l3_tokens"].values[-1])
@@ -192,6 +200,7 @@ def tiers(host_tokens: int | None, drives: int | None, write_amplification: floa
     columns = options.titled(titles) + [Column("moved [GB]", lambda row: row["bytes_moved"] / 1e9)]
     columns += options.titled({name: title for name, title in wear.items() if name in rows[0]})
     options.print_rows(rows, columns, given["output_format"], notes)
+    require_all_cells(ds)
 
 
 def _begin(given: Mapping[str, Any]) -> Profile:

@@ -96,8 +96,8 @@ def read_journal(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
         end += len(line)
         if record is None:
             continue
-        if isinstance(record.get("key"), str):
-            records[record.pop("key")] = record
+        if "key" in record and ("figures" in record or "failed" in record):
+            records[str(record.pop("key"))] = record
         good = end
     return records, good
 
