@@ -17,13 +17,13 @@ from kvsweep.catalog import load
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.clock import scaled
 from kvsweep.cluster.config import ClusterConfig, parse_config
+from kvsweep.cluster.drive import compiled_run, plain_run
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.paper import transfer
 from kvsweep.cluster.prefetch.timeout import waits_until
 from kvsweep.cluster.profile import Profile, parse_profile
 from kvsweep.cluster.roofline import roofline
 from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.simulation import compiled_run, plain_run
 from kvsweep.cluster.state import State
 from kvsweep.errors import InputError
 from kvsweep.policies import load_policies

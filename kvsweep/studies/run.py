@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvsweep.cluster.drive import is_compiled
-from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.outcome import dataset, told
 from kvsweep.cluster.segments import remembering
 from kvsweep.cluster.simulation import finish
 from kvsweep.errors import InputError, ResultError
@@ -174,10 +174,10 @@ def _oracles(found: Sequence[Cell], workloads: Workloads, study: Study) -> list[
     known: dict[Hashable, tuple[str, Cell | None]] = {}  # many cells have the same
     oracles: list[tuple[str, Cell | None]] = []
     for cell in found:
-        if cell.refusal:
+        oracle = oracle_of(cell)
+        if oracle is None:
             oracles.append(("", None))
             continue
-        oracle = oracle_of(cell)
         what = (oracle.workload, oracle.config, oracle.point["profile"], oracle.point.get("link"))
         if what not in known:
             known[what] = _key(oracle, workloads, study), oracle
@@ -251,17 +251,17 @@ class _Job:
         try:
             trace = self.workloads.trace(cell.workload)
             run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files)
-            ds = dataset(run)
+            found = told(run)
             if cell.kept and self.output is not None:
                 file = kept_file(self.output, key)
                 file.parent.mkdir(exist_ok=True)
-                write_netcdf(ds, file)
-            figures = measure(ds, study.slos)
+                write_netcdf(dataset(run), file)
+            figures = measure(found, study.slos)
         except (InputError, ResultError) as error:
             return {"failed": str(error)}
         except MemoryError:
             return {"failed": "out of memory"}
-        return {"figures": figures, "labels": labels_of(ds), "seconds": round(time.thread_time() - began, 6)}
+        return {"figures": figures, "labels": labels_of(found), "seconds": round(time.thread_time() - began, 6)}
 
 
 def _run(job: _Job, pending: Mapping[str, Cell], n_threads: int) -> None:

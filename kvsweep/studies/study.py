@@ -94,27 +94,32 @@ def parse_study(
     inputs = {name: _listed(values, axes, name, where) for name in INPUTS}
     profiles = _profiles(inputs["profile"], f"{where}: profile", folder)
     traces = _traces(inputs["trace"], f"{where}: trace")
+    cluster = _cluster(values.get("cluster"), where, folder)
     study = Study(
         where=where,
         folder=folder,
         title=" ".join(title.split()),
-        cluster=_cluster(values.get("cluster"), where, folder),
+        cluster=cluster,
         profiles=profiles,
         traces=traces,
         axes=_axes(axes, where, profiles, traces),
         slos=_slos(values.get("slo"), f"{where}: slo"),
         keep=(),
         policy_files=tuple(policy_files),
-        regret=_flag(values.get("regret", False), f"{where}: regret"),
+        regret=_regret(values.get("regret", False), cluster, f"{where}: regret"),
     )
     if study.n_cells > LARGEST:
         raise InputError(f"{where}: axes: {study.n_cells} simulations; allowed: at most {LARGEST}")
     return replace(study, keep=_keep(values.get("keep"), study))
 
 
-def _flag(given: Any, where: str) -> bool:
+def _regret(given: Any, cluster: Mapping[str, Any], where: str) -> bool:
+    """Return whether the oracle is run for every cell."""
     if not isinstance(given, bool):
         raise InputError(f"{where}: {shown(given)}; allowed: true or false")
+    if given and any(group["role"] == "vllm" for group in cluster["workers"]):
+        raise InputError(f"{where}: true; vllm workers evict by their own rule, and none for them is an oracle; "
+                         "allowed: false")  # fmt: skip
     return given
 
 
