@@ -30,7 +30,7 @@ from kvsweep.errors import InputError, ResultError
 from kvsweep.results.studies import over_seeds, table
 from kvsweep.studies.axes import set_field
 from kvsweep.studies.cells import cells
-from kvsweep.studies.metrics import ONLY_SOME, SHAPES, measure
+from kvsweep.studies.metrics import ONLY_SOME, SHAPES, is_record, measure
 from kvsweep.studies.study import parse_study, study_mapping
 from kvsweep.trace.convert import scale_time
 from kvsweep.trace.generate import generate
@@ -280,6 +280,55 @@ def test_a_journal_cut_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
     assert repr(read_journal(path)[0]) == repr(records)
 
 
+FORGERIES: list[Any] = [
+    lambda record: {"figures": {}}, lambda record: record | {"figures": 7}, lambda record: record | {"labels": None},
+    lambda record: record | {"labels": {**record["labels"], "slo": ["x"]}},
+    lambda record: record | {"labels": {"tier": ["l1", "l2", "l4"], "cause": record["labels"]["cause"]}},
+    lambda record: record | {"seconds": "long"}, lambda record: {"failed": {"why": 1}},
+    *(lambda record, name=name, value=value: record | {"figures": {**record["figures"], name: value}}
+      for name, value in [("ttft", 1.0), ("ttft", [1.0] * 4), ("goodput", [1.0, 2.0]), ("goodput", ["x"]),
+                          ("gpus", None), ("gpus", True), ("gpus", 10**400), ("bottleneck", 9.0), ("bottleneck", 0.5),
+                          ("bottleneck", float("nan")), ("evictions", [[1.0]] * 3), ("more", 1.0)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
+def test_a_record_that_no_simulation_left_costs_its_own_cell(
+    forge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its line is whole and its checksum right, but not what it says."""
+    from kvsweep.studies import run as module
+    from kvsweep.studies.journal import Journal, journal_path
+
+    path, output = written(tmp_path, slo=SLO), tmp_path / "study.nc"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "study_dataset", lambda outcome: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run("cluster", "sweep", path, "-o", output, "-q").exit_code == 130
+    with Journal(journal_path(output)) as journal:
+        key, record = next(iter(journal.records.items()))
+        journal.add(key, forge(record))
+    assert "1 of 4 simulations pending" in done("cluster", "sweep", path, "-o", output, "--partial").stderr
+    assert "resuming: 3 of 4" in done("cluster", "sweep", path, "-o", output).stderr
+    with kvsweep.open(output) as ds:
+        assert same(ds.load(), kvsweep.cluster.sweep(study(slo=SLO)))
+
+
+@pytest.mark.parametrize("workers", ["paper", "engine", "vllm"])
+def test_what_a_simulation_leaves_is_such_a_record(workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvsweep.studies import run as module
+
+    values = study(slo=[SLO, {"e2e_seconds": 9}])
+    if workers == "vllm":
+        values |= {"cluster": {"workers": [{"role": "vllm", "tp": 1, "n_blocks": 4000}]}, "profile": STEPS, "axes": {}}
+    else:
+        values["cluster"] = cluster(fidelity=workers, retention={"policy": "hazard_ttl"})
+    seen: list[Any] = []
+    monkeypatch.setattr(module, "study_dataset", seen.append)
+    kvsweep.cluster.sweep(values)
+    records = json.loads(json.dumps(seen[0].records))
+    assert records and all(is_record(record, 2) and not is_record(record, 1) for record in records.values())
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     from kvsweep.studies.journal import Journal, journal_path
 
@@ -372,6 +421,8 @@ def test_the_command_prints_and_estimates(tmp_path: Path) -> None:
         ({"cluster": "none.yaml"}, "none.yaml: No such file"),
         ({"slo": [{}]}, "slo: an SLO without limits"),
         ({"slo": {"ttft": 2}}, "slo: field: no 'ttft'; did you mean 'ttft_seconds'?"),
+        ({"profile": "h100-sxm-llama-3.1"}, "profile: no 'h100-sxm-llama-3.1'; did you mean 'h100-sxm-llama-3.1-8b'?"),
+        ({"profile": "none.yaml"}, "none.yaml: No such file or directory"),
         ({"keep": {"gateway": "random"}}, "keep: gateway: 'random' is not on the axis"),
         ({"keep": {"ttl": 1}}, "keep: no 'ttl'"),
     ],

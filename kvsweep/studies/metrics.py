@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.cluster.outcome import Told
+from kvsweep.cluster.outcome import CAUSES_OF, TIERS, Told
 from kvsweep.cluster.summary import OBJECTIVES, longest_wait
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -94,6 +94,28 @@ def measure(run: Told, slos: Mapping[str, Mapping[str, float]]) -> Figures:
 def labels_of(run: Told) -> dict[str, list[str]]:
     """Return the points of the dims that figures have besides the axes of the study."""
     return {name: [str(value) for value in run.arrays[name]] for name in ("tier", "cause")}
+
+
+def is_record(record: Mapping[str, Any], n_slos: int) -> bool:
+    """Return whether `record` has the form of what a simulation leaves: figures, labels and time, or why it failed."""
+    if "failed" in record:
+        return isinstance(record["failed"], str)
+    figures, labels = record.get("figures"), record.get("labels")
+    if not isinstance(figures, dict) or not isinstance(labels, dict) or figures.keys() != SHAPES.keys():
+        return False
+    causes = next((names for names in CAUSES_OF.values() if labels == {"tier": [*TIERS], "cause": [*names]}), None)
+    if causes is None or not isinstance(record.get("seconds"), float):
+        return False
+    sizes = {"statistic": len(STATISTICS), "slo": n_slos, "tier": len(TIERS), "cause": len(causes)}
+    whole = all(_has_form(figures[name], [sizes[dim] for dim in dims]) for name, dims in SHAPES.items())
+    return whole and figures["bottleneck"] in range(len(causes) + 1)
+
+
+def _has_form(figure: Any, size: list[int]) -> bool:
+    """Return whether `figure` is a float, or, with a `size`, a list of so many."""
+    if not size:
+        return isinstance(figure, float)
+    return isinstance(figure, list) and [len(figure)] == size and all(isinstance(value, float) for value in figure)
 
 
 def _meets(run: Told, served: NDArray[np.bool_], limits: Mapping[str, float]) -> NDArray[np.bool_]:

@@ -23,7 +23,7 @@ from kvsweep.results.files import check_writable, write_netcdf
 from kvsweep.studies.cells import Cell, cell_key, cells, oracle_of, policies_of
 from kvsweep.studies.dataset import study_dataset
 from kvsweep.studies.journal import Journal, journal_path
-from kvsweep.studies.metrics import labels_of, measure
+from kvsweep.studies.metrics import is_record, labels_of, measure
 from kvsweep.studies.study import Study, parse_study, read_study
 from kvsweep.studies.workloads import Workloads
 
@@ -60,6 +60,12 @@ class Outcome:
     oracles: list[str]
     references: dict[str, Cell]
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def resume(self, records: dict[str, dict[str, Any]]) -> None:
+        """Take `records` of a journal over, without those that no simulation of the study can have left."""
+        for key in [key for key, record in records.items() if not is_record(record, len(self.study.slos))]:
+            del records[key]
+        self.records = records
 
     def record(self, index: int) -> dict[str, Any] | None:
         """Return the record of a cell: figures, or why there are none; None where it has not been run."""
@@ -130,7 +136,7 @@ def run_study(
         stack.enter_context(remembering(HELD))
         journal = stack.enter_context(Journal(journal_path(output))) if output is not None else None
         if journal is not None:
-            outcome.records = journal.records
+            outcome.resume(journal.records)
         pending = _pending(outcome, output)
         known = sum(key in outcome.records for key in (*outcome.keys, *outcome.references))
         if known:

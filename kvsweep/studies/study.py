@@ -186,7 +186,7 @@ def _profiles(listed: list[Any], where: str, folder: Path) -> dict[str, AnyProfi
 
 def _profile(given: Any, where: str, folder: Path) -> tuple[str, AnyProfile]:
     if isinstance(given, str):
-        return _profile_file(given, folder)
+        return _profile_file(given, where, folder)
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: {shown(given)}; allowed: a file, {{model, gpu, tp, link}} or a whole profile")
     if "prefill" in given or "format" in given:
@@ -208,10 +208,14 @@ def _profile(given: Any, where: str, folder: Path) -> tuple[str, AnyProfile]:
     return str(given.get("label", given["model"])), profile
 
 
-def _profile_file(given: str, folder: Path) -> tuple[str, AnyProfile]:
+def _profile_file(given: str, where: str, folder: Path) -> tuple[str, AnyProfile]:
     """Return the profile in a file, or the one of that name that comes with kvsweep, and its label."""
-    if given in shipped() and not (folder / given).exists():
-        return given, read_any_profile(given)
+    is_name = len(Path(given).parts) == 1 and Path(given).suffix not in (".yaml", ".yml")
+    if is_name and not (folder / given).exists():
+        names = shipped()
+        if given not in names:
+            raise unknown_name(where, given, names)
+        return given, read_any_profile(names[given])
     return Path(given).name.partition(".")[0], read_any_profile(folder / given)
 
 
