@@ -1,8 +1,8 @@
 """Session affinity against round robin on coding sessions. Run as ``python figures/affinity.py [FILE]``.
 
 The paper found 50.3 % (8B) and 47.7 % (32B) less uncached input, and -0.23 % and +1.21 % mean E2E; its traces and
-profiles are not public. Generated sessions that fit the models' context, on assumed rooflines, give 59.9 % and 58.7 %
-less, and -13.9 % and -23.8 %: the time to first token is 37 % and 60 % of E2E here, so what is saved of it shows.
+profiles are not public. What generated sessions on assumed rooflines give, and why E2E moves more, stands in
+kvsweep/studies/README.md.
 """
 
 import sys
@@ -18,7 +18,7 @@ from kvsweep.studies.published import coding_trace, profiles
 
 def make() -> Figure:
     """Return the figure: what affinity changes for each session and for all requests."""
-    return affinity_figure(affinity(profiles({}), coding_trace(None)))
+    return affinity_figure(affinity(profiles({}), coding_trace(None), range(5)))
 
 
 if __name__ == "__main__":

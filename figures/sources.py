@@ -14,7 +14,9 @@ from kvsweep.studies.pictures import sources
 
 def make() -> Figure:
     """Return the figure: an 8B model on two H100, lone prompts, each simulated."""
-    return sources_figure(sources(roofline(load(), "qwen3-8b", "h100-sxm", 2)))
+    catalog = load()
+    behind = catalog.disks["samsung-pm1743-7.68t"], catalog.links["rdma-400g"]
+    return sources_figure(sources(roofline(catalog, "qwen3-8b", "h100-sxm", 2), *behind))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def test_entry_points_add_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         importlib.metadata.EntryPoint("gone", "kvsweep_gone_plugin", registry.ENTRY_POINT_GROUP),
         importlib.metadata.EntryPoint("json", "json:loads", registry.ENTRY_POINT_GROUP),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "installed", lambda: points)
     policies = load_policies()
     assert list(policies) == [*BUILT_IN, "half"]
     assert [problem.split(":")[0] for problem in policies.problems] == [

@@ -59,8 +59,11 @@ def test_a_curve_has_a_line_a_point_and_bands_over_seeds(ds: xr.Dataset) -> None
     made = curve_figure(ds, "ttl", ("slo_attainment", None), "gateway", {"host_tokens": 0})
     (ax,) = made.axes
     assert len(ax.get_lines()) == 2 and len(ax.collections) == 2
+    assert "bands: 95 % intervals of the mean over" in ax.get_title() and "service models assumed" in ax.get_title()
+    lowest = min(path.vertices[:, 1].min() for band in ax.collections for path in band.get_paths())
+    assert lowest >= 0.0  # a share is not negative, nor is its interval
     one = curve_figure(ds, "ttl", ("occupancy", "l2"), None, {"host_tokens": 0, "gateway": "round_robin", "seed": 1})
-    assert not one.axes[0].collections and one.axes[0].get_ylabel() == "occupancy l2 [token]"
+    assert not one.axes[0].collections and one.axes[0].get_ylabel() == "Occupancy L2 [token]"
 
 
 def test_the_notebook_draws_them(ds: xr.Dataset) -> None:
@@ -76,7 +79,7 @@ def test_regret_is_against_the_oracle(ds: xr.Dataset) -> None:
     regret = known.kvsweep.regret
     assert np.allclose(regret.sel(ttl=np.inf), 0.25) and (regret.sel(ttl=1) >= 0.25).all()
     made = curve_figure(known, "ttl", ("regret", None), "gateway", {"host_tokens": 0})
-    assert made.axes[0].get_ylabel() == "regret"
+    assert made.axes[0].get_ylabel() == "Regret"
     none = ds.assign(oracle_uncached_tokens=xr.zeros_like(best))
     assert none.kvsweep.regret.isnull().all()
     with pytest.raises(InputError, match="regret: the study has no oracle"):

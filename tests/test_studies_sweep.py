@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +16,39 @@ import numpy as np
 import pytest
 import study_samples
 import xarray as xr
+import yaml
 from cli_runner import done, refused, run
 from study_samples import FIDELITIES, cluster, study, written
 
 import kvsweep
 from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.cluster.config import parse_config
+from kvsweep.cluster.outcome import Told
+from kvsweep.cluster.presets import cluster_file
+from kvsweep.cluster.vllm.report import CAUSES
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results.studies import over_seeds, table
 from kvsweep.studies.axes import set_field
 from kvsweep.studies.cells import cells
-from kvsweep.studies.metrics import ONLY_SOME, SHAPES, measure
+from kvsweep.studies.metrics import ONLY_SOME, SHAPES, is_record, measure
 from kvsweep.studies.study import parse_study, study_mapping
 from kvsweep.trace.convert import scale_time
 from kvsweep.trace.generate import generate
 
 SLO = {"ttft_seconds": 1.0, "tpot_seconds": 0.02}
+STEPS = "h100-sxm-llama-3.1-8b"
+"""A step profile that comes with kvsweep."""
 
 
 def same(a: xr.Dataset, b: xr.Dataset) -> bool:
     """Return whether all values and coordinates are equal, the time it took left out."""
     return a.drop_attrs().equals(b.drop_attrs())
+
+
+def of_dataset(ds: xr.Dataset) -> Told:
+    """Return what the Dataset of a run says, as a study measures it."""
+    config = read_yaml_mapping(ds.attrs["kvsweep_config"].encode(), "config")
+    return Told({str(name): ds[name].values for name in ds.variables}, {**ds.attrs, "kvsweep_config": config})
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)
@@ -60,9 +73,60 @@ def test_every_cell_is_the_single_run_bit_for_bit(fidelity: str) -> None:
         config["retention"] = {"policy": "none"} if np.isinf(ttl) else {"policy": "idle_ttl", "seconds": ttl}
         trace = generate("coding", 6, seed, turns=6, request_rate=0.5)
         trace = scale_time(trace, 1.0 / float(one["rate_scale"]))
-        single = measure(kvsweep.cluster.run(trace, config, study_samples.profile()), limits)
+        single = measure(of_dataset(kvsweep.cluster.run(trace, config, study_samples.profile())), limits)
         for name in SHAPES.keys() - ONLY_SOME:
             assert np.array_equal(one[name].values, np.array(single[name]), equal_nan=True), (name, place)
+
+
+def test_every_cell_of_vllm_workers_is_the_single_run_bit_for_bit() -> None:
+    worker = {"role": "vllm", "tp": 1, "n_blocks": 4000, "max_sequences": 4}
+    axes = {"gateway": ["random", "cache_aware"], "n_vllm": [1, 2], "vllm.token_budget": [512, 2048],
+            "rate_scale": [1, 20], "seed": [0, 7]}  # fmt: skip
+    ds = kvsweep.cluster.sweep(study(cluster={"workers": [worker]}, profile=STEPS, axes=axes, slo=SLO))
+    for place in np.ndindex(*ds["cell_state"].shape):
+        one = ds.isel(dict(zip(ds["cell_state"].dims, place, strict=True)))
+        group = worker | {"count": int(one["n_vllm"]), "token_budget": int(one["vllm_token_budget"])}
+        config = {"workers": [group], "gateway": {"policy": str(one["gateway"].values), "seed": int(one["seed"])}}
+        trace = generate("coding", 6, int(one["seed"]), turns=6, request_rate=0.5)
+        trace = scale_time(trace, 1.0 / float(one["rate_scale"]))
+        single = measure(of_dataset(kvsweep.cluster.run(trace, config, STEPS)), {"slo": {"ttft": 1.0, "tpot": 0.02}})
+        for name in SHAPES.keys() - ONLY_SOME:
+            assert np.array_equal(one[name].values, np.array(single[name]), equal_nan=True), (name, place)
+    assert len(np.unique(ds["e2e"].sel(statistic="mean"))) > 16 and ds["cause"].values.tolist() == list(CAUSES)
+    assert float(ds["queue_delay"].sel(cause="sequences").max()) > 0
+
+
+def test_vllm_workers_have_no_oracle() -> None:
+    """They evict by their own rule: with belady in the file they run as without, which is no reference."""
+    values = study(cluster={"workers": [{"role": "vllm", "tp": 1, "n_blocks": 4000}]}, profile=STEPS, axes={})
+    assert "oracle_uncached_tokens" not in kvsweep.cluster.sweep(values)
+    with pytest.raises(InputError, match="regret: true; vllm workers evict by their own rule"):
+        kvsweep.cluster.sweep(values | {"regret": True})
+
+
+def test_fidelity_is_an_axis_of_a_cluster_file_with_all_options_written_out() -> None:
+    full = yaml.safe_load(cluster_file("full", 2, 2, "engine"))
+    ds = kvsweep.cluster.sweep(study(cluster=full, axes={"fidelity": ["paper", "engine"]}))
+    trace = generate("coding", 6, 0, turns=6, request_rate=0.5)
+    for fidelity, config in (("paper", cluster()), ("engine", full)):
+        single = kvsweep.cluster.run(trace, config, study_samples.profile())
+        assert float(ds["e2e"].sel(fidelity=fidelity, statistic="mean")) == float(single["e2e"].mean())
+    assert float(ds["e2e"].sel(statistic="mean").diff("fidelity")[0]) != 0.0
+
+
+def test_the_shared_pool_is_an_axis_and_0_is_none() -> None:
+    full = yaml.safe_load(cluster_file("full", 1, 2, "engine"))
+    full["workers"][0] |= {"device_tokens": 32_768, "host_tokens": 65_536}
+    trace = {"generate": "qa", "sessions": 20, "turns": 6}
+    ds = kvsweep.cluster.sweep(study(cluster=full, trace=trace, axes={"l3_tokens": [0, 10_000_000]}))
+    assert ds["l3_tokens"].values.tolist() == [0, 10_000_000] and ds["l3_tokens"].attrs["units"] == "1"
+    for tokens in (0, 10_000_000):
+        config = full if not tokens else {**full, "l3": {"pool_tokens": tokens}}
+        single = kvsweep.cluster.run(generate("qa", 20, 0, turns=6), config, study_samples.profile())
+        written = single["bytes_in"].sel(tier="l3").sum()
+        assert float(ds["bytes_in"].sel(l3_tokens=tokens, tier="l3")) == float(written)
+        assert float(ds["ttft"].sel(l3_tokens=tokens, statistic="mean")) == float(single["ttft"].mean())
+    assert float(ds["bytes_in"].sel(l3_tokens=10_000_000, tier="l3")) > 0
 
 
 def test_dims_are_in_a_fixed_order_and_one_value_is_no_dim() -> None:
@@ -206,7 +270,63 @@ def test_a_journal_cut_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
         assert good == max(end for end in ends if end <= cut)
         assert repr(found) == repr(dict(list(records.items())[: ends.index(good)]))
     path.write_bytes(whole[: ends[2]] + whole[ends[2] :].replace(b"0.333", b"0.334", 1))
-    assert list(read_journal(path)[0]) == ["key0", "key1"]
+    # A line damaged in the middle costs its own cell alone, and what is added next is whole.
+    assert list(read_journal(path)[0]) == ["key0", "key1", "key3", "key4"]
+    with Journal(path) as journal:
+        journal.add("key2", dict(records["key2"]))
+    assert set(read_journal(path)[0]) == set(records)
+    deep = b"[" * 100_000
+    path.write_bytes(whole[: ends[0]] + f"{zlib.crc32(deep):08x} ".encode() + deep + b"\n" + whole[ends[0] :])
+    assert repr(read_journal(path)[0]) == repr(records)
+
+
+FORGERIES: list[Any] = [
+    lambda record: {"figures": {}}, lambda record: record | {"figures": 7}, lambda record: record | {"labels": None},
+    lambda record: record | {"labels": {**record["labels"], "slo": ["x"]}},
+    lambda record: record | {"labels": {"tier": ["l1", "l2", "l4"], "cause": record["labels"]["cause"]}},
+    lambda record: record | {"seconds": "long"}, lambda record: {"failed": {"why": 1}},
+    *(lambda record, name=name, value=value: record | {"figures": {**record["figures"], name: value}}
+      for name, value in [("ttft", 1.0), ("ttft", [1.0] * 4), ("goodput", [1.0, 2.0]), ("goodput", ["x"]),
+                          ("gpus", None), ("gpus", True), ("gpus", 10**400), ("bottleneck", 9.0), ("bottleneck", 0.5),
+                          ("bottleneck", float("nan")), ("evictions", [[1.0]] * 3), ("more", 1.0)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
+def test_a_record_that_no_simulation_left_costs_its_own_cell(
+    forge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its line is whole and its checksum right, but not what it says."""
+    from kvsweep.studies import run as module
+    from kvsweep.studies.journal import Journal, journal_path
+
+    path, output = written(tmp_path, slo=SLO), tmp_path / "study.nc"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "study_dataset", lambda outcome: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run("cluster", "sweep", path, "-o", output, "-q").exit_code == 130
+    with Journal(journal_path(output)) as journal:
+        key, record = next(iter(journal.records.items()))
+        journal.add(key, forge(record))
+    assert "1 of 4 simulations pending" in done("cluster", "sweep", path, "-o", output, "--partial").stderr
+    assert "resuming: 3 of 4" in done("cluster", "sweep", path, "-o", output).stderr
+    with kvsweep.open(output) as ds:
+        assert same(ds.load(), kvsweep.cluster.sweep(study(slo=SLO)))
+
+
+@pytest.mark.parametrize("workers", ["paper", "engine", "vllm"])
+def test_what_a_simulation_leaves_is_such_a_record(workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvsweep.studies import run as module
+
+    values = study(slo=[SLO, {"e2e_seconds": 9}])
+    if workers == "vllm":
+        values |= {"cluster": {"workers": [{"role": "vllm", "tp": 1, "n_blocks": 4000}]}, "profile": STEPS, "axes": {}}
+    else:
+        values["cluster"] = cluster(fidelity=workers, retention={"policy": "hazard_ttl"})
+    seen: list[Any] = []
+    monkeypatch.setattr(module, "study_dataset", seen.append)
+    kvsweep.cluster.sweep(values)
+    records = json.loads(json.dumps(seen[0].records))
+    assert records and all(is_record(record, 2) and not is_record(record, 1) for record in records.values())
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -269,6 +389,12 @@ def test_the_command_prints_and_estimates(tmp_path: Path) -> None:
         ({"axes": {"eviction": ["lru", "lrv"]}}, "axes: eviction: lrv: eviction: policy: no 'lrv'; did you mean 'lr"),
         ({"axes": {"prefill.size": [1]}}, "axes: prefill_size: 1: cluster: workers[0]: field: no 'size'"),
         ({"axes": {"colocated.count": [1]}}, "0 groups of colocated workers in the cluster file; allowed: one"),
+        ({"axes": {"ttl": [float("nan")]}}, "axes: ttl: nan is out of range"),
+        ({"axes": {"host_tokens": [float("nan")]}}, "axes: host_tokens: nan: cluster: workers[0]: host_tokens: nan is"),
+        ({"axes": {"l3_tokens": [10]}}, "axes: l3_tokens: 10: cluster: l3: unknown to fidelity paper"),
+        ({"axes": {"l3.stop_policy": ["timeout"]}}, "l3_stop_policy: timeout: cluster: l3: pool_tokens: missing"),
+        ({"axes": {"seed": "0:100000000000:1"}}, "axes: seed: '0:100000000000:1' has 1.00e+11 points"),
+        ({"axes": {"host_tokens": [True]}}, "axes: host_tokens: True is no point of an axis"),
         ({"axes": {"ttl": [0]}}, "axes: ttl: 0 is out of range; allowed: a number > 1e-06"),
         ({"axes": {"ttl": [1, 1]}}, "axes: ttl: 1.0 is on the axis twice"),
         ({"axes": {"ttl": [1], "retention": ["none"]}}, "axes: ttl sets the retention"),
@@ -295,6 +421,8 @@ def test_the_command_prints_and_estimates(tmp_path: Path) -> None:
         ({"cluster": "none.yaml"}, "none.yaml: No such file"),
         ({"slo": [{}]}, "slo: an SLO without limits"),
         ({"slo": {"ttft": 2}}, "slo: field: no 'ttft'; did you mean 'ttft_seconds'?"),
+        ({"profile": "h100-sxm-llama-3.1"}, "profile: no 'h100-sxm-llama-3.1'; did you mean 'h100-sxm-llama-3.1-8b'?"),
+        ({"profile": "none.yaml"}, "none.yaml: No such file or directory"),
         ({"keep": {"gateway": "random"}}, "keep: gateway: 'random' is not on the axis"),
         ({"keep": {"ttl": 1}}, "keep: no 'ttl'"),
     ],

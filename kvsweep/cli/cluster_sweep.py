@@ -88,6 +88,11 @@ def _tell(ds: xr.Dataset, output: Path | None, form: str | None, note: Any) -> N
         note(f"wrote {output} ({output.stat().st_size / 1e6:.3g} MB): {ds['cell_state'].size} simulations")
     if form is not None or output is None:
         print_cells(ds, form or "table")
+    require_all_cells(ds)
+
+
+def require_all_cells(ds: xr.Dataset) -> None:
+    """Raise ResultError where simulations of a study failed, and say why."""
     failed = int(ds.attrs["kvsweep_failed"])
     if failed:
         from kvsweep.results.attrs import mapping_attr
@@ -125,7 +130,7 @@ def _partial(study: Study, output: Path | None, force: bool, quiet: bool) -> Non
         raise InputError("--partial: has no effect without --output; allowed: both")
     check_output(output, force)
     outcome = begin(study, Workloads(study))
-    outcome.records = read_journal(journal_path(output))[0]
+    outcome.resume(read_journal(journal_path(output))[0])
     ds = study_dataset(outcome)
     write_netcdf(ds, output)
     if not quiet:

@@ -51,7 +51,6 @@ def check_bounds(trace: Trace, config: ClusterConfig, profile: Profile, whole: b
     longest = longest_served(trace, config)
     if config.fidelity == "engine":
         _check_copies_at_once(config, profile, longest, int((trace.input_tokens + trace.output_tokens).sum()))
-        _check_batches(config, profile, longest)
     worst = max(_prefill(config, profile, longest, whole), _decode(config, profile, longest))
     worst = max(worst, *_handoff(config, profile, longest), *_copies_of_one(config, profile, longest))
     if worst > LARGE:
@@ -59,6 +58,8 @@ def check_bounds(trace: Trace, config: ClusterConfig, profile: Profile, whole: b
             f"a request of {longest} tokens and profile {profile.name!r} make times the clock cannot hold; "
             "allowed: shorter requests, or a profile of faster operations"
         )
+    if config.fidelity == "engine":
+        _check_batches(config, profile, longest)
 
 
 def check_memory(config: ClusterConfig) -> None:

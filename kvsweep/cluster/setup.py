@@ -11,6 +11,7 @@ from kvsweep.cluster import columns as col
 from kvsweep.cluster import eviction, gateway, retention, write
 from kvsweep.cluster.bounds import check_bounds, check_memory
 from kvsweep.cluster.config import SHARINGS, ClusterConfig
+from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.setup import extend
 from kvsweep.cluster.profile import Coefficients, Profile, coefficients, decode_coefficients
 from kvsweep.cluster.retention.hazard import best_ttl, gaps
@@ -38,7 +39,8 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady", "tlru")
     check_bounds(trace, config, profile, whole=by_cost or _retrieval_code(policy) == col.RETRIEVE_ASK)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
-    request = _requests(trace, config.page_size)
+    is_engine = config.fidelity == "engine"
+    request = _requests(trace, config.page_size, eng.N_REQUEST if is_engine else col.N_REQUEST)
     later = turns(trace, config, LONGEST)
     let_wait(request, later)
     n_resources = 2 * n_decode + 3 * n_prefill + 1
@@ -46,7 +48,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     real[: col.N_REAL] = _real_settings(config, profile, policy)
     decode = _decode_workers(config, profile)
     run = _scalars(trace, config, times, policy, found)
-    n_entries = _most_entries(found, n_prefill)
+    n_entries = 1 if is_engine else _most_entries(found, n_prefill)
     state = State(
         run=run,
         real=real,
@@ -76,7 +78,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     state.run[col.GROWTH] = col.N_DECODE + _most_running(config)
     state.run[col.INBOUND] = state.run[col.GROWTH] + config.page_size
     state.run[col.TIMES] = state.run[col.INBOUND] + n_prefill
-    return extend(state, trace, config, profile) if config.fidelity == "engine" else state
+    return extend(state, config, profile) if is_engine else state
 
 
 def paged(trace: Trace, page_size: int) -> Chains:
@@ -149,8 +151,8 @@ def _oracle(found: Chains, begin: int) -> Ints:
     return oracle
 
 
-def _requests(trace: Trace, page: int) -> Ints:
-    request = _none((len(trace), col.N_REQUEST))
+def _requests(trace: Trace, page: int, n_columns: int) -> Ints:
+    request = _none((len(trace), n_columns))
     request[:, col.ARRIVAL] = np.round(trace.arrival * PICO).astype(np.int64)
     request[:, col.PROMPT] = trace.input_tokens
     request[:, col.OUTPUT] = trace.output_tokens
@@ -279,11 +281,13 @@ def _prefill_workers(config: ClusterConfig) -> Ints:
 def _decode_workers(config: ClusterConfig, profile: Profile) -> Ints:
     times = col.N_DECODE + _most_running(config) + config.page_size + config.n_prefill
     table = np.zeros((config.n_decode, times + 2 * (_most_running(config) + 1)), dtype=np.int64)
-    for d, group in enumerate(config.decode_workers()):
-        table[d, col.POOL] = group.device_tokens // config.page_size
-        table[d, col.MAX_RUNNING] = group.max_running
+    workers = 0
+    for group in config.decode:
+        rows = slice(workers, workers := workers + group.count)
+        table[rows, col.POOL] = group.device_tokens // config.page_size
+        table[rows, col.MAX_RUNNING] = group.max_running
         found = decode_coefficients(profile, group.graph_buckets, group.max_running)
-        table[d, times : times + found.size] = found.ravel()
+        table[rows, times : times + found.size] = found.ravel()
     table[:, col.RESERVING : col.N_DECODE] = -1
     return table
 

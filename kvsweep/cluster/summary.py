@@ -72,13 +72,17 @@ def summarize(ds: xr.Dataset, slo: Mapping[str, float] | None = None) -> dict[st
 
 def bottleneck(ds: xr.Dataset) -> str:
     """Return the cause for which the requests at and above the 95th percentile of TTFT waited longest in sum."""
-    ttft = ds["ttft"].values
+    return longest_wait(ds["ttft"].values, ds["queue_delay"].values, ds["cause"].values)
+
+
+def longest_wait(ttft: NDArray[np.float64], delays: NDArray[np.float64], causes: NDArray[Any]) -> str:
+    """Return what `bottleneck` does from arrays [s] on (request), (request, cause) and (cause)."""
     known = np.isfinite(ttft)
     if not known.any():
         return "none"
     slow = known & (ttft >= np.percentile(ttft[known], 95))
-    waits = ds["queue_delay"].values[slow].sum(axis=0)
-    return str(ds["cause"].values[int(waits.argmax())]) if waits.max() > 0.0 else "none"
+    waits = delays[slow].sum(axis=0)
+    return str(causes[int(waits.argmax())]) if waits.max() > 0.0 else "none"
 
 
 def resource(cause: str, workers: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -152,8 +152,14 @@ def foreign_modules(files: Iterable[str | Path]) -> Iterator[tuple[str, Callable
     for file in files:
         path = Path(file)
         yield f"policy file {path}", partial(_load_file, path)
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
+    for point in installed():
         yield f"entry point {point.name} = {point.value}", partial(_load_entry_point, point)
+
+
+@cache
+def installed() -> tuple[EntryPoint, ...]:
+    """Return the policies of installed packages, which are looked for once: that takes longer than a short run."""
+    return tuple(sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name))
 
 
 def _load_entry_point(point: EntryPoint) -> ModuleType:

@@ -12,33 +12,21 @@ import numpy as np
 import xarray as xr
 
 from kvsweep.report.labels import listed, number
-from kvsweep.report.page import asset, content_security_policy, fill, rows_table
+from kvsweep.report.page import frame, rows_table
 from kvsweep.results.files import replacing
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{{csp}}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light">
-<meta name="generator" content="{{source}}">
-<title>{{title}}</title>
-<link rel="icon" href="data:,">
-<style>{{style}}</style>
-</head>
-<body>
-<header><p class="kicker">kvsweep report · {{title}}</p><h1>{{answer}}</h1></header>
-<main>{{body}}</main>
-</body>
-</html>
-"""
-_WHY = (
-    "The analytic model takes a lone request and lets restore and recompute overlap: the longer of both counts. The "
-    "cluster of fidelity paper retrieves first and computes then, in steps of whole chunks shared with other requests, "
-    "so the serial column is the prediction it should meet when nothing else runs. Waiting is told apart. A step "
-    "takes its least time however few tokens it has, which rates do not know. Policies see "
-    "the request rate of the last window in the cluster and the mean rate here, so what they decide may differ, too."
+_MODEL = "The analytic model takes a lone request and lets restore and recompute overlap: the longer of both counts. "
+_RULES = {
+    "predicted_serial_time": "The cluster of fidelity paper retrieves first and computes then, in steps of whole "
+    "chunks shared with other requests, so the serial column is the prediction it should meet when nothing else runs. ",
+    "predicted_time": "The cluster of fidelity engine loads layer by layer while it computes, in steps shared with "
+    "other requests, so the overlapped column is the prediction it should meet, but for a layer, when nothing else "
+    "runs. ",
+}
+"""What the cluster does, by the prediction it should meet."""
+_REST = (
+    "Waiting is told apart. A step takes its least time however few tokens it has, which rates do not know. Policies "
+    "see the request rate of the last window in the cluster and the mean rate here, so they may decide otherwise, too."
 )
 
 
@@ -51,9 +39,9 @@ def write_analytic(ds: xr.Dataset, path: str | os.PathLike[str]) -> None:
 
 def render_analytic(ds: xr.Dataset) -> str:
     """Return the page; every text of the Dataset in it is escaped."""
-    style = asset("viewer.css")
+    why = _MODEL + _RULES[str(ds.attrs["kvsweep_expected"])] + _REST
     body = (
-        f"<p>{escape(_WHY)}</p>"
+        f"<p>{escape(why)}</p>"
         f'<section aria-labelledby="kv-means"><h2 id="kv-means">Means over the requests that decide</h2>{_table(ds)}'
         "</section>"
         f'<section aria-labelledby="kv-each"><h2 id="kv-each">Request by request</h2>{_picture(ds)}</section>'
@@ -61,14 +49,14 @@ def render_analytic(ds: xr.Dataset) -> str:
         f"{_provenance(ds)}</section>"
     )
     parts = {
-        "csp": escape(content_security_policy("", style)),
         "source": escape(str(ds.attrs.get("source", "kvsweep"))),
         "title": escape(str(ds.attrs.get("title", ""))),
-        "style": style,
+        "scheme": "light",
         "answer": escape(answer(ds)),
-        "body": body,
+        "main": body,
+        "scripts": "",
     }
-    return fill(_PAGE, parts)
+    return frame(parts)
 
 
 def answer(ds: xr.Dataset) -> str:
@@ -88,19 +76,21 @@ def answer(ds: xr.Dataset) -> str:
 def _table(ds: xr.Dataset) -> str:
     mean = ds.mean("request")
     hits = float(mean["host_pages"])
+    expected = str(ds.attrs["kvsweep_expected"])
+    kind = "serial" if "serial" in expected else "overlapped"
     heads = (
         "Policy", "Recomputed of the hits: predicted", "cluster", "Time: predicted, overlapped [s]",
-        "predicted, serial [s]", "cluster, without waiting [s]", "cluster over serial", "Waiting [s]", "TTFT [s]",
+        "predicted, serial [s]", "cluster, without waiting [s]", f"cluster over {kind}", "Waiting [s]", "TTFT [s]",
         "TTFT of all requests [s]",
     )  # fmt: skip
     rows = []
     for i, label in enumerate(ds["policy_label"].values):
         one = mean.isel(policy=i)
-        serial, real = float(one["predicted_serial_time"]), float(one["simulated_time"])
+        due, real = float(one[expected]), float(one["simulated_time"])
         cells = (
             *(f"{float(one[f'{side}_reassigned']) / hits:.1%}" for side in ("predicted", "simulated")),
-            number(float(one["predicted_time"])), number(serial), number(real),
-            f"{real / serial:.3f}" if serial else "–",
+            *(number(float(one[name])) for name in ("predicted_time", "predicted_serial_time", "simulated_time")),
+            f"{real / due:.3f}" if due else "–",
             *(number(float(one[name])) for name in ("simulated_wait", "ttft", "mean_ttft")),
         )  # fmt: skip
         title = escape(str(ds["policy_description"].values[i]))
@@ -121,7 +111,7 @@ def _picture(ds: xr.Dataset) -> str:
     with styled():
         analytic_figure(ds).savefig(data, format="png", dpi=130, metadata={"Software": None})
     text = base64.b64encode(data.getvalue()).decode("ascii")
-    alt = "Time of each request in the cluster against its serial prediction, a panel a policy"
+    alt = "Time of each request in the cluster against its prediction, a panel a policy"
     return f'<img src="data:image/png;base64,{text}" alt="{alt}" width="936">'
 
 

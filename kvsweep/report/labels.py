@@ -47,12 +47,13 @@ _SHORT = {
     "chunk_tokens": "Chunk",
     "device_tokens": "Device KV per worker",
     "host_tokens": "Host KV per worker",
+    "l3_tokens": "KV in the shared pool",
     "ttl": "Idle TTL",
     "rate_scale": "Rate scale",
     "seed": "Seed",
 }
 
-_UNITS = {"1": "", "s-1": "1/s", "byte": "B", "byte s-1": "B/s"}
+_UNITS = {"1": "", "s-1": "1/s", "d-1": "1/day", "d": "days", "byte": "B", "byte s-1": "B/s"}
 _OWN_UNITS = {"peak_flops": "FLOP/s", "storage_throughput": "blocks/s", "recompute_throughput": "blocks/s"}
 
 

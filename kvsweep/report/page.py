@@ -26,15 +26,28 @@ SCRIPTS = (
 
 def assemble(payload: Payload, parts: dict[str, str], modules: Sequence[str]) -> str:
     """Return the page of a payload; `parts` is markup, `modules` come after those of the viewer."""
-    style, script = asset("viewer.css"), viewer_script(modules)
-    own = {
-        "csp": escape(content_security_policy(script, style)),
-        "answer": escape(payload.header["headline"][0]),
-        "style": style,
+    script = viewer_script(modules)
+    data = {
         "header": json_for_script(payload.header),
         "planes": "\n".join(_plane(name, raw) for name, raw in payload.planes.items()),
         "script": script,
     }
+    own = {
+        "answer": escape(payload.header["headline"][0]),
+        "main": fill(asset("viewer.html"), parts),
+        "scheme": "light dark",
+        "scripts": fill(asset("data.html"), data),
+    }
+    return frame(parts | own, script)
+
+
+def frame(parts: dict[str, str], script: str = "") -> str:
+    """Return a page around `main`: its head, which lets this one script and the style run, and its header, as markup.
+
+    `parts` are source, title, answer, main, scheme (light, or dark, too) and scripts, escaped.
+    """
+    style = asset("viewer.css")
+    own = {"csp": escape(content_security_policy(script, style)), "style": style}
     return fill(asset("page.html"), parts | own)
 
 

@@ -13,36 +13,40 @@ from numpy.typing import NDArray
 
 from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.simulation import run
-from kvsweep.results.attrs import to_attrs
-from kvsweep.results.dataset import common_attrs, text_array, timestamp
 from kvsweep.results.names import attributes
 from kvsweep.studies.parallel import in_threads
-from kvsweep.studies.published import AFFINITY, LOADS, cluster, rate_of
+from kvsweep.studies.published import AFFINITY, FIDELITIES, LOADS, about, cluster, coordinates, rate_of
 from kvsweep.studies.traces import TraceSpec, arriving
 from kvsweep.trace.model import Trace
 
 GATEWAYS = ("round_robin", "session_affinity")
+CHANGES = ("uncached_change", "e2e_change")
+"""What the paper tells of affinity."""
 
 
 def affinity(
-    profiles: Mapping[str, Profile], spec: TraceSpec, seeds: Sequence[int] = (0,), fidelity: str = "paper",
-    threads: int | None = None,
+    profiles: Mapping[str, Profile], spec: TraceSpec, seeds: Sequence[int] = (0,),
+    fidelities: Sequence[str] = FIDELITIES, loads: Sequence[str] = LOADS, threads: int | None = None,
 ) -> xr.Dataset:  # fmt: skip
     """Return uncached tokens and mean E2E of both gateways on 3P-1D, of all requests and of each session.
 
-    Dims: profile, load (the paper's rates, or the trace's own), seed (of what the trace leaves open), gateway, session.
+    Dims: profile, fidelity, load (the paper's rates, or the trace's own), seed (of what the trace leaves open),
+    gateway, session.
     """
     traces = {seed: spec.make(Path(), seed) for seed in seeds}
-    jobs = list(itertools.product(profiles, LOADS, seeds, GATEWAYS))
+    jobs = list(itertools.product(profiles, fidelities, loads, seeds, GATEWAYS))
 
-    def one(job: tuple[str, str, int, str]) -> dict[str, Any]:
-        size, load, seed, gateway = job
+    def one(job: tuple[str, str, str, int, str]) -> dict[str, Any]:
+        size, fidelity, load, seed, gateway = job
         trace = arriving(traces[seed], rate_of(load, size), 1.0)
         ds = run(trace, cluster(3, fidelity, gateway={"policy": gateway}), profiles[size])
         return _figures(ds, trace)
 
     found = in_threads(one, jobs, threads)
-    return _dataset(found, profiles, list(seeds), spec)
+    points: dict[str, list[Any]] = {
+        "profile": list(profiles), "fidelity": list(fidelities), "load": list(loads), "seed": list(seeds),
+    }  # fmt: skip
+    return _dataset(found, points, profiles, spec)
 
 
 def _figures(ds: xr.Dataset, trace: Trace) -> dict[str, Any]:
@@ -69,9 +73,11 @@ def _figures(ds: xr.Dataset, trace: Trace) -> dict[str, Any]:
 
 
 def _dataset(
-    found: Sequence[Mapping[str, Any]], profiles: Mapping[str, Profile], seeds: list[int], spec: TraceSpec
-) -> xr.Dataset:
-    shape, axes = (len(profiles), len(LOADS), len(seeds), len(GATEWAYS)), ("profile", "load", "seed", "gateway")
+    found: Sequence[Mapping[str, Any]], points: Mapping[str, list[Any]], profiles: Mapping[str, Profile],
+    spec: TraceSpec,
+) -> xr.Dataset:  # fmt: skip
+    dims = {**points, "gateway": list(GATEWAYS)}
+    axes, shape = tuple(dims), [len(each) for each in dims.values()]
     longest = max(len(each["session_e2e"]) for each in found)
     variables = {}
     for name in found[0]:
@@ -82,25 +88,9 @@ def _dataset(
         else:
             values = np.array([each[name] for each in found]).reshape(shape)
             variables[name] = xr.Variable(axes, values, attributes(name))
-    coords = {
-        "profile": text_array(list(profiles)), "load": text_array(LOADS), "seed": np.array(seeds),
-        "gateway": text_array(GATEWAYS), "session": np.arange(longest),
-    }  # fmt: skip
-    ds = xr.Dataset(variables, {name: xr.Variable(name, points, attributes(name)) for name, points in coords.items()})
-    return with_changes(ds).assign_attrs(
-        to_attrs(
-            common_attrs()
-            | {
-                "title": "Session affinity against round robin",
-                "history": f"{timestamp()} kvsweep study affinity",
-                "kvsweep_result": "affinity_study",
-                "kvsweep_trace": spec.label,
-                "kvsweep_profiles": {size: f"{each.name} ({each.kind})" for size, each in profiles.items()},
-                "kvsweep_paper": {
-                    item.name: {"simulated": dict(item.simulated), "measured": dict(item.measured)} for item in AFFINITY
-                },
-            }
-        )
+    coords = coordinates({**dims, "session": list(range(longest))})
+    return with_changes(xr.Dataset(variables, coords)).assign_attrs(
+        about("Session affinity against round robin", "affinity", profiles, points["fidelity"], spec, AFFINITY)
     )
 
 

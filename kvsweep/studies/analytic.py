@@ -1,7 +1,8 @@
 """Analytic predictions beside cluster results: what each restore-or-recompute policy should do, and what it did.
 
-The analytic model sees a lone request and overlaps restore and recompute; the cluster retrieves, then computes, and
-queues. Both get the same profile, pages and requests: those that found KV in host memory when all of it was retrieved.
+The analytic model sees a lone request and overlaps restore and recompute; the cluster retrieves, then computes (by the
+rules of engines layer by layer, at once), and queues. Both get the same profile, pages and requests: those that found
+KV in host memory when all of it was retrieved.
 """
 
 from __future__ import annotations
@@ -27,8 +28,13 @@ from kvsweep.results.names import attributes
 from kvsweep.studies.parallel import in_threads
 from kvsweep.trace.model import Trace
 
-WAITS = ("prefill", "prefill_slots", "prefill_capacity", "h2d")
-"""Causes of waiting up to the end of prefill."""
+WAITS = {
+    "paper": ("prefill", "prefill_slots", "prefill_capacity", "h2d"),
+    "engine": ("prefill", "prefill_slots", "prefill_capacity", "decode_capacity"),
+}
+"""Causes of waiting up to the end of prefill, by fidelity: engines reserve room first, and load while they compute."""
+EXPECTED = {"paper": "predicted_serial_time", "engine": "predicted_time"}
+"""The prediction a cluster should meet when nothing else runs, by fidelity."""
 Pages = NDArray[np.float64]
 
 
@@ -76,7 +82,7 @@ def _columns(
         _predicted(policy, each, config, profile, rate) for each in zip(*(part.tolist() for part in pages), strict=True)
     ]
     reassigned, overlapped, serial = (np.array(column) for column in zip(*rows, strict=True))
-    waits = np.isin(ds["cause"].values.astype(str), WAITS)
+    waits = np.isin(ds["cause"].values.astype(str), WAITS[config.fidelity])
     waited = ds["queue_delay"].values[chosen][:, waits].sum(axis=1)
     spent = (ds["prefill_end"] - ds["arrival"]).values[chosen]
     retrieved = ds["hit_tokens"].values[chosen, 1] / config.page_size
@@ -148,6 +154,7 @@ def _dataset(
         "kvsweep_profile": profile_mapping(profile),
         "kvsweep_profile_kind": profile.kind,
         "kvsweep_fidelity": config.fidelity,
+        "kvsweep_expected": EXPECTED[config.fidelity],
         "kvsweep_trace": trace.source,
         "kvsweep_requests": len(trace),
         "kvsweep_deciding_requests": len(chosen),

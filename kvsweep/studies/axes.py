@@ -32,6 +32,7 @@ FIELDS: Mapping[str, str] = {
     "chunk_tokens": "*.chunk_tokens",
     "device_tokens": "*.device_tokens",
     "host_tokens": "*.host_tokens",
+    "l3_tokens": "l3.pool_tokens",
 }
 """Axes with names of their own and the field of the cluster file each sets; ``*`` is every role that has it."""
 _LISTED = {
@@ -46,8 +47,8 @@ OTHERS = ("ttl", "link", "request_rate", "rate_scale", "seed")
 
 ORDER = (
     "profile", "trace", "fidelity", "gateway", "eviction", "retention", "retrieval", "write", "handoff_sharing",
-    "n_prefill", "n_decode", "n_colocated", "n_vllm", "page_size", "chunk_tokens", "device_tokens", "host_tokens", "",
-    "ttl", "link", "request_rate", "rate_scale", "seed",
+    "n_prefill", "n_decode", "n_colocated", "n_vllm", "page_size", "chunk_tokens", "device_tokens", "host_tokens",
+    "l3_tokens", "", "ttl", "link", "request_rate", "rate_scale", "seed",
 )  # fmt: skip
 """Order of the dims; other fields stand where the empty name does, as the study lists them."""
 
@@ -112,9 +113,18 @@ def sorted_axes(axes: Iterable[Axis]) -> list[Axis]:
 
 
 def set_field(cluster: dict[str, Any], axis: Axis, value: Value, where: str) -> None:
-    """Set the field of `axis` in a cluster file given as mappings; raises InputError where there is no such worker."""
+    """Set the field of `axis` in a cluster file given as mappings; raises InputError where there is no such worker.
+
+    No tokens in L3 are no L3 at all. Fidelity paper goes without the options of engines that a cluster file writes out.
+    """
     head, _, tail = axis.path.partition(".")
-    if not tail:
+    if axis.name == "l3_tokens" and value == 0:
+        cluster.pop(head, None)
+    elif axis.name == "fidelity" and value == "paper":
+        gateway = cluster.get("gateway") or {}
+        cluster |= {"fidelity": value, "engine": None}
+        cluster["gateway"] = {name: given for name, given in gateway.items() if name != "tree_tokens"}
+    elif not tail:
         cluster[head] = value
     elif head == "*":
         if not _set_workers(cluster, _LISTED[tail], tail, value):

@@ -152,15 +152,19 @@ def cell_key(cell: Cell, trace_digest: str, study: Study) -> str:
     assert cell.config is not None and cell.profile is not None
     config = config_mapping(_in_effect(cell.config))
     config.pop("name", None)
-    about = [code_digest(), trace_digest, config, any_profile_mapping(cell.profile), dict(study.slos)]
+    about = [code_digest(), trace_digest, config, _profile_digest(cell.profile), dict(study.slos)]
     about.append([policy_digest(kind, name, study.policy_files) for kind, name in policies_of(cell.config)])
     text = json.dumps(about, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def oracle_of(cell: Cell) -> Cell:
-    """Return the cell that evicts by next use and lets nothing expire, all else alike: what regret is against."""
-    assert cell.config is not None
+def oracle_of(cell: Cell) -> Cell | None:
+    """Return the cell that evicts by next use and lets nothing expire, all else alike: what regret is against.
+
+    There is none for a cell that cannot be, or of vLLM workers, which evict by their own rule whatever the file says.
+    """
+    if cell.config is None or cell.config.vllm:
+        return None
     eviction, retention = Eviction(policy=ORACLE), Retention()
     return dataclasses.replace(
         cell, config=dataclasses.replace(cell.config, eviction=eviction, retention=retention), kept=False
@@ -182,6 +186,13 @@ def _in_effect(config: ClusterConfig) -> ClusterConfig:
         eviction = Eviction(policy=eviction.policy)
     known = {name: getattr(kept, name) for name in _PARAMETERS.get(kept.policy, ("check_seconds",))}
     return dataclasses.replace(config, eviction=eviction, retention=Retention(policy=kept.policy, **known))
+
+
+@cache
+def _profile_digest(profile: AnyProfile) -> str:
+    """Return a digest of `profile` as its file states it; thousands of cells share one."""
+    text = json.dumps(any_profile_mapping(profile), sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def policies_of(config: ClusterConfig) -> tuple[tuple[str, str], ...]:

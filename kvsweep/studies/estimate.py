@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.outcome import told
 from kvsweep.cluster.simulation import finish
 from kvsweep.errors import InputError, ResultError
 from kvsweep.studies.metrics import measure
@@ -56,7 +56,7 @@ def estimate(study: Study, threads: int) -> Estimate:
         finish(trace.select(np.arange(1)), cell.config, cell.profile, policy_files=study.policy_files)
         began = time.process_time()
         run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files)
-        measure(dataset(run), study.slos)
+        measure(told(run), study.slos)
         each = time.process_time() - began
     except (InputError, ResultError) as error:
         raise InputError(f"{study.where}: the first simulation fails: {error}") from error

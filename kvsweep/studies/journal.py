@@ -1,7 +1,8 @@
 """The journal of a study: one line a finished cell, appended as it comes, so that nothing is lost to a kill.
 
 A line is a checksum and a JSON record. What follows the last whole line, which a kill or a full disk may leave, is cut
-off when the journal is next opened. Numbers are written so that they read back to the last bit.
+off when the journal is next opened; a line before it that was damaged is passed over, and its cell run again. Numbers
+are written so that they read back to the last bit.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
-    """Return the records of a journal by key, and the length [byte] of its whole lines.
+    """Return the records of a journal by key, and the length [byte] up to the end of its last whole line.
 
     Raises InputError for a file that is no journal of this format: it is not ours to cut.
     """
@@ -85,18 +86,19 @@ def read_journal(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     records: dict[str, dict[str, Any]] = {}
-    good = 0
+    end = good = 0
     for number, line in enumerate(data.splitlines(keepends=True)):
         record = _record(line)
         if number == 0 and (record is None or record.get("format") != FORMAT):
             if record is None and not line.endswith(b"\n") and len(line) < 64:
                 return {}, 0  # killed while it began
             raise InputError(f"{path}: is no journal of this kvsweep; allowed: move it away, and the study begins anew")
+        end += len(line)
         if record is None:
-            break
-        if "key" in record:
-            records[record.pop("key")] = record
-        good += len(line)
+            continue
+        if "key" in record and ("figures" in record or "failed" in record):
+            records[str(record.pop("key"))] = record
+        good = end
     return records, good
 
 
@@ -109,6 +111,6 @@ def _record(line: bytes) -> dict[str, Any] | None:
         if int(line[:8], 16) != zlib.crc32(body):
             return None
         record = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

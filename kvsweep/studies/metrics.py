@@ -1,4 +1,4 @@
-"""What is kept of a simulation: the figures of a run, from its Dataset alone, whatever the fidelity."""
+"""What is kept of a simulation: the figures of a run, whatever the fidelity."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
-from kvsweep.catalog.yamlfile import read_yaml_mapping
-from kvsweep.cluster.summary import OBJECTIVES, bottleneck
+from kvsweep.cluster.outcome import CAUSES_OF, TIERS, Told
+from kvsweep.cluster.summary import OBJECTIVES, longest_wait
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 QUANTILES = (50, 90, 95, 99)
@@ -55,73 +54,95 @@ Figures = dict[str, Any]
 """A float, or a list of them along the dim of `SHAPES`."""
 
 
-def measure(ds: xr.Dataset, slos: Mapping[str, Mapping[str, float]]) -> Figures:
+def measure(run: Told, slos: Mapping[str, Mapping[str, float]]) -> Figures:
     """Return the figures of a run; `slos` are limits [s] by objective, by label.
 
     Latencies, attainment and goodput are of the requests served; a request that was rejected meets no SLO.
     """
-    served = ds["rejected"].values == 0
-    seconds = float(ds.attrs["kvsweep_simulated_seconds"])
-    hits = ds["hit_tokens"].values.sum(axis=0)
-    computed = int(ds["uncached_tokens"].values.sum())
-    answered = int(ds["output_tokens"].values[served].sum())
-    found: Figures = {name: _statistics(ds[name].values[served]) for name in OBJECTIVES}
+    served = run.arrays["rejected"] == 0
+    seconds = float(run.attrs["kvsweep_simulated_seconds"])
+    hits = run.arrays["hit_tokens"].sum(axis=0)
+    computed = int(run.arrays["uncached_tokens"].sum())
+    answered = int(run.arrays["output_tokens"][served].sum())
+    found: Figures = {name: _statistics(run.arrays[name][served]) for name in OBJECTIVES}
     found |= {
         "requests": float(served.size),
         "rejected_requests": float((~served).sum()),
-        "prompt_tokens": float(ds["prompt_tokens"].values[served].sum()),
+        "prompt_tokens": float(run.arrays["prompt_tokens"][served].sum()),
         "output_tokens": float(answered),
         "uncached_tokens": float(computed),
         "hit_tokens": hits.astype(float).tolist(),
         "token_hit_ratio": float(hits.sum() / (hits.sum() + computed)) if computed else float("nan"),
         "tokens_per_second": answered / seconds if seconds else float("nan"),
     }
-    met = [_meets(ds, served, limits) for limits in slos.values()]
+    met = [_meets(run, served, limits) for limits in slos.values()]
     found["slo_attainment"] = [float(each.mean()) for each in met]
     found["goodput"] = [float(each.sum()) / seconds if seconds else float("nan") for each in met]
-    found |= _workers(ds) | _costs(ds, seconds)
-    delays = ds["queue_delay"].values[served]
+    found |= _workers(run) | _costs(run, seconds)
+    delays = run.arrays["queue_delay"][served]
     found["queue_delay"] = (delays.mean(axis=0) if len(delays) else np.full(delays.shape[1], np.nan)).tolist()
-    cause = bottleneck(ds)
-    causes = [NO_CAUSE, *(str(name) for name in ds["cause"].values)]
+    cause = longest_wait(*(run.arrays[name] for name in ("ttft", "queue_delay", "cause")))
+    causes = [NO_CAUSE, *(str(name) for name in run.arrays["cause"])]
     found["bottleneck"] = float(causes.index(cause))
     found["simulated_seconds"] = seconds
-    found["extrapolated_ratio"] = float(ds.attrs["kvsweep_extrapolated_ratio"])
-    found["chosen_ttl"] = float(ds.attrs.get("kvsweep_retention_seconds", "nan"))
+    found["extrapolated_ratio"] = float(run.attrs["kvsweep_extrapolated_ratio"])
+    chosen = run.attrs.get("kvsweep_retention_seconds")
+    found["chosen_ttl"] = float("nan") if chosen is None else float(chosen)
     return found
 
 
-def labels_of(ds: xr.Dataset) -> dict[str, list[str]]:
+def labels_of(run: Told) -> dict[str, list[str]]:
     """Return the points of the dims that figures have besides the axes of the study."""
-    return {name: [str(value) for value in ds[name].values] for name in ("tier", "cause")}
+    return {name: [str(value) for value in run.arrays[name]] for name in ("tier", "cause")}
 
 
-def _meets(ds: xr.Dataset, served: NDArray[np.bool_], limits: Mapping[str, float]) -> NDArray[np.bool_]:
+def is_record(record: Mapping[str, Any], n_slos: int) -> bool:
+    """Return whether `record` has the form of what a simulation leaves: figures, labels and time, or why it failed."""
+    if "failed" in record:
+        return isinstance(record["failed"], str)
+    figures, labels = record.get("figures"), record.get("labels")
+    if not isinstance(figures, dict) or not isinstance(labels, dict) or figures.keys() != SHAPES.keys():
+        return False
+    causes = next((names for names in CAUSES_OF.values() if labels == {"tier": [*TIERS], "cause": [*names]}), None)
+    if causes is None or not isinstance(record.get("seconds"), float):
+        return False
+    sizes = {"statistic": len(STATISTICS), "slo": n_slos, "tier": len(TIERS), "cause": len(causes)}
+    whole = all(_has_form(figures[name], [sizes[dim] for dim in dims]) for name, dims in SHAPES.items())
+    return whole and figures["bottleneck"] in range(len(causes) + 1)
+
+
+def _has_form(figure: Any, size: list[int]) -> bool:
+    """Return whether `figure` is a float, or, with a `size`, a list of so many."""
+    if not size:
+        return isinstance(figure, float)
+    return isinstance(figure, list) and [len(figure)] == size and all(isinstance(value, float) for value in figure)
+
+
+def _meets(run: Told, served: NDArray[np.bool_], limits: Mapping[str, float]) -> NDArray[np.bool_]:
     met = served.copy()
     for name, limit in limits.items():
         # A request of one token has no time between tokens and meets any limit on it.
-        met &= ~(ds[name].values > limit)
+        met &= ~(run.arrays[name] > limit)
     return met
 
 
-def _workers(ds: xr.Dataset) -> Figures:
+def _workers(run: Told) -> Figures:
     """Return sums over workers: of those with a cache to reuse by tier, of decode workers as one."""
-    decodes = ds["worker_role"].values == "decode"
+    decodes = run.arrays["worker_role"] == "decode"
     figures: Figures = {}
     for name in ("occupancy", "evictions", "expirations", "bytes_in", "bytes_out"):
-        figures[name] = ds[name].values[~decodes].sum(axis=0).astype(float).tolist()
-    figures["decode_occupancy"] = float(ds["occupancy"].values[decodes].sum())
-    figures["handoff_bytes"] = float(ds["bytes_in"].values[decodes].sum())
-    busy = ds["utilization"].values
+        figures[name] = run.arrays[name][~decodes].sum(axis=0).astype(float).tolist()
+    figures["decode_occupancy"] = float(run.arrays["occupancy"][decodes].sum())
+    figures["handoff_bytes"] = float(run.arrays["bytes_in"][decodes].sum())
+    busy = run.arrays["utilization"]
     for name, those in (("prefill_utilization", ~decodes), ("decode_utilization", decodes)):
         figures[name] = float(busy[those].mean()) if those.any() else float("nan")
     return figures
 
 
-def _costs(ds: xr.Dataset, seconds: float) -> Figures:
-    groups = read_yaml_mapping(str(ds.attrs["kvsweep_config"]).encode(), "kvsweep_config").get("workers", [])
-    gpus = sum(int(group.get("count", 1)) * int(group.get("tp", 1)) for group in groups)
-    return {"gpus": float(gpus), "worker_hours": ds.sizes["worker"] * seconds / 3600.0}
+def _costs(run: Told, seconds: float) -> Figures:
+    gpus = sum(group["count"] * group["tp"] for group in run.attrs["kvsweep_config"]["workers"])
+    return {"gpus": float(gpus), "worker_hours": len(run.arrays["worker_role"]) * seconds / 3600.0}
 
 
 def _statistics(values: NDArray[np.float64]) -> list[float]:

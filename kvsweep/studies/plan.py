@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
-from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.outcome import told
 from kvsweep.cluster.profile import Profile, decode_coefficients
 from kvsweep.cluster.segments import remembering
 from kvsweep.cluster.simulation import finish
@@ -124,10 +124,10 @@ class Search:
 
     def _one(self, counts: Counts) -> Tried:
         run = finish(self.trace, self.config(counts), self.profile, policy_files=self.policy_files)
-        ds = dataset(run)
+        found = told(run)
         slos = {"all": self.limits, **{name: {name: limit} for name, limit in self.limits.items()}}
-        figures = measure(ds, slos)
-        causes = [NO_CAUSE, *labels_of(ds)["cause"]]
+        figures = measure(found, slos)
+        causes = [NO_CAUSE, *labels_of(found)["cause"]]
         shares = figures["slo_attainment"]
         at = STATISTICS.index("p95")
         return Tried(

@@ -8,16 +8,22 @@ models are rooflines of the catalog, `assumed`, unless a profile is given.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import xarray as xr
 
 from kvsweep.catalog import load
 from kvsweep.cluster.config import ClusterConfig, parse_config
 from kvsweep.cluster.profile import Profile, read_profile
 from kvsweep.cluster.roofline import roofline
 from kvsweep.errors import InputError
+from kvsweep.results.attrs import to_attrs
+from kvsweep.results.dataset import common_attrs, text_array, timestamp
+from kvsweep.results.names import attributes
 from kvsweep.studies.traces import FileTrace, MadeTrace, TraceSpec
 
 DATA = "KVSWEEP_DATA"
@@ -27,6 +33,10 @@ CODING_RATES: Mapping[str, float] = {"8B": 0.5, "32B": 0.25}
 """Requests a second of the coding traces on 3P-1D in §VI [1/s]."""
 LOADS = ("paper", "own")
 """The rates of the paper, and the pace at which the sessions were recorded or made, which is theirs."""
+FIDELITIES = ("paper", "engine")
+"""The rules the studies run by: the paper's, and the engine's beside them."""
+DIFFER = 0.02
+"""Share by which a figure of the engine differs where both are shown [1]."""
 SESSIONS = 50
 DEVICE_TOKENS = 262_144
 """KV that fits on a worker [token]."""
@@ -73,6 +83,32 @@ def profiles(files: Mapping[str, Path | None]) -> dict[str, Profile]:
         file = files.get(size)
         found[size] = roofline(catalog, model, "l20z", 2) if file is None else read_profile(file)
     return found
+
+
+def coordinates(points: Mapping[str, Sequence[Any]]) -> dict[str, xr.Variable]:
+    """Return the coordinates of a study from the points of its dims."""
+    arrays = {name: text_array(each) if isinstance(each[0], str) else np.array(each) for name, each in points.items()}
+    return {name: xr.Variable(name, array, attributes(name)) for name, array in arrays.items()}
+
+
+def about(
+    title: str, command: str, profiles: Mapping[str, Profile], fidelities: Sequence[str], spec: TraceSpec,
+    findings: Sequence[Finding],
+) -> dict[str, Any]:  # fmt: skip
+    """Return the attributes of a study of §VI, with what the paper found."""
+    found = {item.name: {"simulated": dict(item.simulated), "measured": dict(item.measured)} for item in findings}
+    return to_attrs(
+        common_attrs()
+        | {
+            "title": title,
+            "history": f"{timestamp()} kvsweep study {command}",
+            "kvsweep_result": f"{command}_study",
+            "kvsweep_fidelity": ", ".join(fidelities),
+            "kvsweep_trace": spec.label,
+            "kvsweep_profiles": {size: f"{each.name} ({each.kind})" for size, each in profiles.items()},
+            "kvsweep_paper": found,
+        }
+    )
 
 
 def rate_of(load: str, size: str) -> float | None:

@@ -7,7 +7,7 @@ answered in 128 tokens, of which whole groups are sampled; coding sessions that 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.outcome import told
 from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.simulation import finish
 from kvsweep.results.attrs import to_attrs
 from kvsweep.results.dataset import common_attrs, text_array, timestamp
 from kvsweep.results.names import attributes
+from kvsweep.studies.beside import differs
 from kvsweep.studies.metrics import STATISTICS, measure
-from kvsweep.studies.published import cluster, coding_trace
+from kvsweep.studies.published import FIDELITIES, cluster, coding_trace, coordinates
 from kvsweep.studies.traces import arriving
 from kvsweep.trace.generate import generate
 from kvsweep.trace.model import Trace
@@ -81,39 +82,44 @@ def workloads(seed: int, recorded: Path | None = None) -> dict[str, Trace]:
 
 
 def replay(
-    profiles: Mapping[str, Profile], traces: Mapping[str, Trace], fidelity: str = "paper",
+    profiles: Mapping[str, Profile], traces: Mapping[str, Trace], fidelities: Sequence[str] = FIDELITIES,
     progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:  # fmt: skip
     """Return latencies, reuse, host retrieval and turnaround of every case.
 
-    Dims: case, and statistic of latencies. Cases run one after the other, for the CPU time is part of the result.
+    Dims: fidelity, case, and statistic of latencies. Cases run one after the other, for the CPU time is part of the
+    result.
     """
     listed = cases()
     rows = []
-    for done, case in enumerate(listed, 1):
+    for done, (fidelity, case) in enumerate(itertools.product(fidelities, listed), 1):
         trace = arriving(traces[case.workload], case.rate, 1.0)
         run = finish(trace, cluster(case.n_prefill, fidelity), profiles[case.size])
-        ds = dataset(run)
-        figures = measure(ds, {})
+        found = told(run)
+        figures = measure(found, {})
         hits = np.array(figures["hit_tokens"])
         figures["host_hit_ratio"] = float(hits[1] / hits.sum()) if hits.sum() else 0.0
-        figures["retrieving_ratio"] = float((ds["hit_tokens"].values[:, 1] > 0).mean())
+        figures["retrieving_ratio"] = float((found.arrays["hit_tokens"][:, 1] > 0).mean())
         figures["turnaround"] = figures["simulated_seconds"] / max(run.cpu_seconds, 1e-9)
         rows.append(figures)
         if progress is not None:
-            progress(done, len(listed))
-    return _dataset(listed, rows, profiles, traces)
+            progress(done, len(fidelities) * len(listed))
+    return _dataset(listed, rows, fidelities, profiles, traces)
 
 
 def _dataset(
-    listed: list[Case], rows: list[dict[str, Any]], profiles: Mapping[str, Profile], traces: Mapping[str, Trace]
-) -> xr.Dataset:
+    listed: list[Case], rows: list[dict[str, Any]], fidelities: Sequence[str], profiles: Mapping[str, Profile],
+    traces: Mapping[str, Trace],
+) -> xr.Dataset:  # fmt: skip
+    shape, dims = (len(fidelities), len(listed)), ("fidelity", "case")
     variables = {
-        name: xr.Variable(("case", "statistic"), np.array([row[name] for row in rows]), attributes(name))
+        name: xr.Variable((*dims, "statistic"), np.array([row[name] for row in rows]).reshape(*shape, -1),
+                          attributes(name))
         for name in ("ttft", "tpot", "e2e")
-    }
+    }  # fmt: skip
     for name in (*_FIGURES, "host_hit_ratio", "retrieving_ratio", "turnaround"):
-        variables[name] = xr.Variable("case", np.array([row[name] for row in rows]), attributes(name))
+        values = np.array([row[name] for row in rows]).reshape(shape)
+        variables[name] = xr.Variable(dims, values, attributes(name))
     columns = {
         "case": text_array([str(case) for case in listed]),
         "profile": text_array([case.size for case in listed]),
@@ -122,13 +128,37 @@ def _dataset(
         "request_rate": np.array([case.rate for case in listed]),
     }
     coords = {name: xr.Variable("case", points, attributes(name)) for name, points in columns.items()}
-    coords["statistic"] = xr.Variable("statistic", text_array(STATISTICS), attributes("statistic"))
+    coords |= coordinates({"fidelity": fidelities, "statistic": STATISTICS})
     about = {
         "title": "Replay matrix of the paper, on stand-ins for its workloads",
         "history": f"{timestamp()} kvsweep study replay",
         "kvsweep_result": "replay_study",
+        "kvsweep_fidelity": ", ".join(fidelities),
         "kvsweep_profiles": {size: f"{each.name} ({each.kind})" for size, each in profiles.items()},
         "kvsweep_traces": {name: f"{trace.source}; {len(trace)} requests" for name, trace in traces.items()},
         "kvsweep_paper": {"turnaround": TURNAROUND},
     }
     return xr.Dataset(variables, coords).assign_attrs(to_attrs(common_attrs() | about))
+
+
+def rows_of(ds: xr.Dataset) -> list[dict[str, Any]]:
+    """Return a row for each case and fidelity, those of a case together."""
+    names = ("token_hit_ratio", "host_hit_ratio", "retrieving_ratio", "turnaround")
+    rows = []
+    for case in ds["case"].values:
+        for fidelity in ds["fidelity"].values:
+            part = ds.sel(case=case, fidelity=fidelity)
+            means = {f"{name}_mean": float(part[name].sel(statistic="mean")) for name in ("ttft", "tpot", "e2e")}
+            figures = {name: float(part[name]) for name in names}
+            rows.append({"case": str(case), "fidelity": str(fidelity), **means, **figures})
+    return rows
+
+
+def shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first row of each case, and others in which a latency or the hit ratio differs from it."""
+    names = ("ttft_mean", "tpot_mean", "e2e_mean", "token_hit_ratio")
+    first: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        first.setdefault(row["case"], row)
+    return [row for row in rows if row is (base := first[row["case"]])
+            or any(differs(row[name], base[name]) for name in names)]  # fmt: skip

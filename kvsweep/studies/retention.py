@@ -13,34 +13,36 @@ import xarray as xr
 
 from kvsweep.cluster.profile import Profile
 from kvsweep.cluster.simulation import run
-from kvsweep.results.attrs import to_attrs
-from kvsweep.results.dataset import common_attrs, text_array, timestamp
 from kvsweep.results.names import attributes
 from kvsweep.studies.parallel import in_threads
-from kvsweep.studies.published import LOADS, RETENTION, cluster, rate_of
+from kvsweep.studies.published import FIDELITIES, LOADS, RETENTION, about, cluster, coordinates, rate_of
 from kvsweep.studies.traces import TraceSpec, arriving
 
 TTLS = (1.0, 10.0, 60.0, 300.0, math.inf)
 """Idle times to live [s]; infinite is LRU alone."""
 CONTROL = 1e6
 """A TTL that outlasts every run [s]: it must give what LRU gives."""
+CHANGES = ("occupancy_change", "ttft_change")
+AT = {"ttl": 60.0}
+"""What the paper tells of a TTL, and of which one."""
 MARGIN = 0.01
 """Share by which occupancy may fall where the TTL grows [1]."""
 
 
 def retention(
-    profiles: Mapping[str, Profile], spec: TraceSpec, seeds: Sequence[int] = (0,), fidelity: str = "paper",
-    threads: int | None = None,
+    profiles: Mapping[str, Profile], spec: TraceSpec, seeds: Sequence[int] = (0,),
+    fidelities: Sequence[str] = FIDELITIES, loads: Sequence[str] = LOADS, threads: int | None = None,
 ) -> xr.Dataset:  # fmt: skip
     """Return occupancy of L1 and L2 and latencies for each TTL on 3P-1D, with the control run that never expires.
 
-    Dims: profile, load, seed, ttl. Occupancy is the mean from the first arrival to the last, which all TTLs share.
+    Dims: profile, fidelity, load, seed, ttl. Occupancy is the mean from the first arrival to the last, which all TTLs
+    share.
     """
     traces = {seed: spec.make(Path(), seed) for seed in seeds}
-    jobs = list(itertools.product(profiles, LOADS, seeds, (*TTLS, CONTROL)))
+    jobs = list(itertools.product(profiles, fidelities, loads, seeds, (*TTLS, CONTROL)))
 
-    def one(job: tuple[str, str, int, float]) -> dict[str, Any]:
-        size, load, seed, ttl = job
+    def one(job: tuple[str, str, str, int, float]) -> dict[str, Any]:
+        size, fidelity, load, seed, ttl = job
         kept = {"policy": "none"} if math.isinf(ttl) else {"policy": "idle_ttl", "seconds": ttl}
         trace = arriving(traces[seed], rate_of(load, size), 1.0)
         ds = run(trace, cluster(3, fidelity, retention=kept), profiles[size])
@@ -50,7 +52,10 @@ def retention(
     per_ttl = len(TTLS) + 1
     exact = [_same(found[i + per_ttl - 2], found[i + per_ttl - 1]) for i in range(0, len(found), per_ttl)]
     kept = [each for index, each in enumerate(found) if index % per_ttl != per_ttl - 1]
-    return _dataset(kept, profiles, list(seeds), spec, exact)
+    points: dict[str, list[Any]] = {
+        "profile": list(profiles), "fidelity": list(fidelities), "load": list(loads), "seed": list(seeds),
+    }  # fmt: skip
+    return _dataset(kept, points, profiles, spec, exact)
 
 
 def _figures(ds: xr.Dataset) -> dict[str, Any]:
@@ -73,34 +78,21 @@ def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _dataset(
-    found: Sequence[Mapping[str, Any]], profiles: Mapping[str, Profile], seeds: list[int], spec: TraceSpec,
-    exact: list[bool],
+    found: Sequence[Mapping[str, Any]], points: Mapping[str, list[Any]], profiles: Mapping[str, Profile],
+    spec: TraceSpec, exact: list[bool],
 ) -> xr.Dataset:  # fmt: skip
-    shape, dims = (len(profiles), len(LOADS), len(seeds), len(TTLS)), ("profile", "load", "seed", "ttl")
+    axes = {**points, "ttl": list(TTLS)}
+    dims, shape = tuple(axes), [len(each) for each in axes.values()]
     variables = {
         name: xr.Variable(dims, np.array([each[name] for each in found]).reshape(shape), attributes(name))
         for name in found[0] if name != "run"
     }  # fmt: skip
-    control = np.array(exact, dtype=np.int8).reshape(shape[:3])
-    variables["control_is_exact"] = xr.Variable(dims[:3], control, attributes("control_is_exact"))
-    coords = {
-        "profile": text_array(list(profiles)),
-        "load": text_array(LOADS),
-        "seed": np.array(seeds),
-        "ttl": np.array(TTLS),
-    }
-    ds = xr.Dataset(variables, {name: xr.Variable(name, points, attributes(name)) for name, points in coords.items()})
+    control = np.array(exact, dtype=np.int8).reshape(shape[:-1])
+    variables["control_is_exact"] = xr.Variable(dims[:-1], control, attributes("control_is_exact"))
+    ds = xr.Dataset(variables, coordinates(axes))
     for name, of in (("occupancy_change", "mean_occupancy"), ("ttft_change", "mean_ttft")):
         ds[name] = (ds[of] / ds[of].sel(ttl=math.inf, drop=True) - 1.0).assign_attrs(attributes(name))
-    about = {
-        "title": "Idle time to live against LRU",
-        "history": f"{timestamp()} kvsweep study ttl",
-        "kvsweep_result": "retention_study",
-        "kvsweep_trace": spec.label,
-        "kvsweep_profiles": {size: f"{each.name} ({each.kind})" for size, each in profiles.items()},
-        "kvsweep_paper": {item.name: {"simulated": dict(item.simulated)} for item in RETENTION},
-    }
-    return ds.assign_attrs(to_attrs(common_attrs() | about))
+    return ds.assign_attrs(about("Idle time to live against LRU", "ttl", profiles, points["fidelity"], spec, RETENTION))
 
 
 def checks(ds: xr.Dataset) -> dict[str, bool]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvsweep.cluster.drive import is_compiled
-from kvsweep.cluster.outcome import dataset
+from kvsweep.cluster.outcome import dataset, told
 from kvsweep.cluster.segments import remembering
 from kvsweep.cluster.simulation import finish
 from kvsweep.errors import InputError, ResultError
@@ -23,7 +23,7 @@ from kvsweep.results.files import check_writable, write_netcdf
 from kvsweep.studies.cells import Cell, cell_key, cells, oracle_of, policies_of
 from kvsweep.studies.dataset import study_dataset
 from kvsweep.studies.journal import Journal, journal_path
-from kvsweep.studies.metrics import labels_of, measure
+from kvsweep.studies.metrics import is_record, labels_of, measure
 from kvsweep.studies.study import Study, parse_study, read_study
 from kvsweep.studies.workloads import Workloads
 
@@ -60,6 +60,12 @@ class Outcome:
     oracles: list[str]
     references: dict[str, Cell]
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def resume(self, records: dict[str, dict[str, Any]]) -> None:
+        """Take `records` of a journal over, without those that no simulation of the study can have left."""
+        for key in [key for key, record in records.items() if not is_record(record, len(self.study.slos))]:
+            del records[key]
+        self.records = records
 
     def record(self, index: int) -> dict[str, Any] | None:
         """Return the record of a cell: figures, or why there are none; None where it has not been run."""
@@ -130,7 +136,7 @@ def run_study(
         stack.enter_context(remembering(HELD))
         journal = stack.enter_context(Journal(journal_path(output))) if output is not None else None
         if journal is not None:
-            outcome.records = journal.records
+            outcome.resume(journal.records)
         pending = _pending(outcome, output)
         known = sum(key in outcome.records for key in (*outcome.keys, *outcome.references))
         if known:
@@ -174,10 +180,10 @@ def _oracles(found: Sequence[Cell], workloads: Workloads, study: Study) -> list[
     known: dict[Hashable, tuple[str, Cell | None]] = {}  # many cells have the same
     oracles: list[tuple[str, Cell | None]] = []
     for cell in found:
-        if cell.refusal:
+        oracle = oracle_of(cell)
+        if oracle is None:
             oracles.append(("", None))
             continue
-        oracle = oracle_of(cell)
         what = (oracle.workload, oracle.config, oracle.point["profile"], oracle.point.get("link"))
         if what not in known:
             known[what] = _key(oracle, workloads, study), oracle
@@ -251,17 +257,17 @@ class _Job:
         try:
             trace = self.workloads.trace(cell.workload)
             run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files)
-            ds = dataset(run)
+            found = told(run)
             if cell.kept and self.output is not None:
                 file = kept_file(self.output, key)
                 file.parent.mkdir(exist_ok=True)
-                write_netcdf(ds, file)
-            figures = measure(ds, study.slos)
+                write_netcdf(dataset(run), file)
+            figures = measure(found, study.slos)
         except (InputError, ResultError) as error:
             return {"failed": str(error)}
         except MemoryError:
             return {"failed": "out of memory"}
-        return {"figures": figures, "labels": labels_of(ds), "seconds": round(time.thread_time() - began, 6)}
+        return {"figures": figures, "labels": labels_of(found), "seconds": round(time.thread_time() - began, 6)}
 
 
 def _run(job: _Job, pending: Mapping[str, Cell], n_threads: int) -> None:

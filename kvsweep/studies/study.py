@@ -94,27 +94,32 @@ def parse_study(
     inputs = {name: _listed(values, axes, name, where) for name in INPUTS}
     profiles = _profiles(inputs["profile"], f"{where}: profile", folder)
     traces = _traces(inputs["trace"], f"{where}: trace")
+    cluster = _cluster(values.get("cluster"), where, folder)
     study = Study(
         where=where,
         folder=folder,
         title=" ".join(title.split()),
-        cluster=_cluster(values.get("cluster"), where, folder),
+        cluster=cluster,
         profiles=profiles,
         traces=traces,
         axes=_axes(axes, where, profiles, traces),
         slos=_slos(values.get("slo"), f"{where}: slo"),
         keep=(),
         policy_files=tuple(policy_files),
-        regret=_flag(values.get("regret", False), f"{where}: regret"),
+        regret=_regret(values.get("regret", False), cluster, f"{where}: regret"),
     )
     if study.n_cells > LARGEST:
         raise InputError(f"{where}: axes: {study.n_cells} simulations; allowed: at most {LARGEST}")
     return replace(study, keep=_keep(values.get("keep"), study))
 
 
-def _flag(given: Any, where: str) -> bool:
+def _regret(given: Any, cluster: Mapping[str, Any], where: str) -> bool:
+    """Return whether the oracle is run for every cell."""
     if not isinstance(given, bool):
         raise InputError(f"{where}: {shown(given)}; allowed: true or false")
+    if given and any(group["role"] == "vllm" for group in cluster["workers"]):
+        raise InputError(f"{where}: true; vllm workers evict by their own rule, and none for them is an oracle; "
+                         "allowed: false")  # fmt: skip
     return given
 
 
@@ -181,7 +186,7 @@ def _profiles(listed: list[Any], where: str, folder: Path) -> dict[str, AnyProfi
 
 def _profile(given: Any, where: str, folder: Path) -> tuple[str, AnyProfile]:
     if isinstance(given, str):
-        return _profile_file(given, folder)
+        return _profile_file(given, where, folder)
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: {shown(given)}; allowed: a file, {{model, gpu, tp, link}} or a whole profile")
     if "prefill" in given or "format" in given:
@@ -203,10 +208,14 @@ def _profile(given: Any, where: str, folder: Path) -> tuple[str, AnyProfile]:
     return str(given.get("label", given["model"])), profile
 
 
-def _profile_file(given: str, folder: Path) -> tuple[str, AnyProfile]:
+def _profile_file(given: str, where: str, folder: Path) -> tuple[str, AnyProfile]:
     """Return the profile in a file, or the one of that name that comes with kvsweep, and its label."""
-    if given in shipped() and not (folder / given).exists():
-        return given, read_any_profile(given)
+    is_name = len(Path(given).parts) == 1 and Path(given).suffix not in (".yaml", ".yml")
+    if is_name and not (folder / given).exists():
+        names = shipped()
+        if given not in names:
+            raise unknown_name(where, given, names)
+        return given, read_any_profile(names[given])
     return Path(given).name.partition(".")[0], read_any_profile(folder / given)
 
 

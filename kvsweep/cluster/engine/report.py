@@ -21,32 +21,30 @@ ASSUMPTIONS = (
 )
 
 
-def delays(state: State) -> NDArray[np.float64]:
-    """Return the time each request waited, by cause [s]; (request, cause)."""
-    request = state.request
-    times = {cause: np.zeros(len(request), dtype=np.int64) for cause in CAUSES}
+def delays(state: State, request: Ints) -> NDArray[np.float64]:
+    """Return the time each request waited, by cause [s]; (request, cause). `request` is (column, request)."""
+    times = {cause: np.zeros(request.shape[1], dtype=np.int64) for cause in CAUSES}
     colocated = bool(state.run[eng.COLOCATED])
-    slots, capacity = request[:, col.SLOTS_BEFORE], request[:, col.CAPACITY_BEFORE]
-    since = request[:, col.ARRIVAL] if colocated else request[:, col.RESERVED]
+    slots, capacity = request[col.SLOTS_BEFORE], request[col.CAPACITY_BEFORE]
+    since = request[col.ARRIVAL] if colocated else request[col.RESERVED]
     times["prefill_slots"], times["prefill_capacity"] = slots, capacity
-    times["prefill"] = request[:, col.BEGAN] - since - slots - capacity
-    times["h2d"] = request[:, eng.LOADING]
+    times["prefill"] = request[col.BEGAN] - since - slots - capacity
+    times["h2d"] = request[eng.LOADING]
     if not colocated:
-        times["decode_capacity"] = request[:, col.RESERVED] - request[:, col.ARRIVAL]
-        stretched = request[:, col.HANDED] - request[:, col.CHUNK_BEGAN] - request[:, col.CHUNK_ALONE]
-        times["handoff"] = request[:, col.CHUNK_BEGAN] - request[:, col.CHUNK_QUEUED] + stretched
-        times["decode"] = request[:, col.JOINED] - request[:, col.HANDED]
-        times["join"] = request[:, col.FIRST_TOKEN] - request[:, eng.FIRST_AT_DECODE]
+        times["decode_capacity"] = request[col.RESERVED] - request[col.ARRIVAL]
+        stretched = request[col.HANDED] - request[col.CHUNK_BEGAN] - request[col.CHUNK_ALONE]
+        times["handoff"] = request[col.CHUNK_BEGAN] - request[col.CHUNK_QUEUED] + stretched
+        times["decode"] = request[col.JOINED] - request[col.HANDED]
+        times["join"] = request[col.FIRST_TOKEN] - request[eng.FIRST_AT_DECODE]
     table = np.stack([times[cause] for cause in CAUSES], axis=1) * 1e-12
-    table[request[:, col.REJECTED] == 1] = np.nan
+    table[request[col.REJECTED] == 1] = np.nan
     return np.asarray(table, dtype=np.float64)
 
 
-def hits(state: State) -> Ints:
-    """Return the pages of each request found on device, host and L3 [page]; (request, tier)."""
-    request = state.request
-    stored = request[:, eng.STORED_HITS]
-    return np.stack([request[:, col.MATCHED], request[:, col.RETRIEVED] - stored, stored], axis=1)
+def hits(request: Ints) -> Ints:
+    """Return the pages of each request found on device, host, L3 [page]; (request, tier). `request`: as in `delays`."""
+    stored = request[eng.STORED_HITS]
+    return np.stack([request[col.MATCHED], request[col.RETRIEVED] - stored, stored], axis=1)
 
 
 def extensions(config: ClusterConfig, policy: Policy, plugins: Plugins) -> list[str]:

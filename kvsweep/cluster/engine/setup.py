@@ -16,7 +16,6 @@ from kvsweep.cluster.engine.resources import n_resources
 from kvsweep.cluster.profile import PathModel, Profile, path_coefficients
 from kvsweep.cluster.state import Ints, State, winner_tree
 from kvsweep.errors import InputError
-from kvsweep.trace.model import Trace
 
 PICO = 1e12
 SCHEDULES = ("fcfs", "lpm")
@@ -24,7 +23,7 @@ FEW_NODES = 4096
 FEW_CHUNKS = 4096
 
 
-def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) -> State:
+def extend(state: State, config: ClusterConfig, profile: Profile) -> State:
     """Return `state` as the engine's core takes it; raises InputError for what it lacks."""
     n_prefill, n_decode = config.n_prefill, config.n_decode
     pages = state.prefill[:, [col.POOL, col.HOST_POOL]].sum()
@@ -32,8 +31,7 @@ def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) 
     n_nodes = min(int(pages), 2 * len(state.chain) + FEW_NODES) + slack
     run = np.zeros(eng.N_RUN, dtype=np.int64)
     run[: col.N_RUN] = state.run
-    request = np.full((len(trace), eng.N_REQUEST), -1, dtype=np.int64)
-    request[:, : col.N_REQUEST] = state.request
+    request = state.request
     trees = np.full((2 * n_prefill + 1, eng.N_TREE), -1, dtype=np.int64)
     trees[:, [eng.WALKS, eng.SIZE]] = 0
     trees[:, eng.CAPACITY] = config.gateway.tree_tokens // config.page_size
@@ -42,12 +40,9 @@ def extend(state: State, trace: Trace, config: ClusterConfig, profile: Profile) 
     wide = state._replace(
         run=run,
         real=_reals(state, config),
-        request=request,
         chain=_with_answers(state, request, config) if config.is_colocated else state.chain,
         prefill=_prefill_rows(state, config),
         decode=_decode_rows(state, config),
-        entry_of=state.entry_of[:1].copy(),
-        entry=state.entry[:1].copy(),
         chunk=np.zeros((FEW_CHUNKS + 8 * slack, eng.N_CHUNK), dtype=np.int64),
         node=np.zeros((n_nodes, eng.N_NODE), dtype=np.int64),
         bucket=np.full(1 << (n_nodes - 1).bit_length(), -1, dtype=np.int64),

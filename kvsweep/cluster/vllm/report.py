@@ -17,16 +17,18 @@ ASSUMPTIONS = (
 )
 
 
-def delays(state: State) -> NDArray[np.float64]:
-    """Return the time each request waited, by cause [s]; (request, cause)."""
-    request = state.request
-    blocked = request[:, c.BLOCKED_FOR : c.BLOCKED_FOR_BLOCKS + 1]
-    step = request[:, col.BEGAN] - request[:, col.ARRIVAL] - blocked.sum(axis=1)
-    table = np.column_stack((blocked, request[:, c.PREEMPTED_FOR], step)) * 1e-12
-    table[request[:, col.REJECTED] == 1] = np.nan
+def delays(_: State, request: Ints) -> NDArray[np.float64]:
+    """Return the time each request waited, by cause [s]; (request, cause). `request` is (column, request)."""
+    blocked = request[c.BLOCKED_FOR : c.BLOCKED_FOR_BLOCKS + 1]
+    step = request[col.BEGAN] - request[col.ARRIVAL] - blocked.sum(axis=0)
+    table = np.column_stack((*blocked, request[c.PREEMPTED_FOR], step)) * 1e-12
+    table[request[col.REJECTED] == 1] = np.nan
     return np.asarray(table)
 
 
-def hits(state: State) -> Ints:
-    """Return the tokens of each request found in its worker's cache when it was first admitted [token]."""
-    return np.asarray(state.request[:, c.HIT])
+def hits(request: Ints) -> Ints:
+    """Return the tokens of each request found in its worker's cache when it was first admitted [token].
+
+    `request`: as in `delays`.
+    """
+    return np.asarray(request[c.HIT])

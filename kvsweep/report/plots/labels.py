@@ -30,6 +30,7 @@ TITLES: Mapping[str, str] = {
     "ttl": "Idle time to live [s]",
     "host_tokens": "Host KV of a worker [token]",
     "device_tokens": "Device KV of a worker [token]",
+    "l3_tokens": "KV in the shared pool [token]",
     "chunk_tokens": "Chunk of a prefill step [token]",
     "page_size": "Page [token]",
 }

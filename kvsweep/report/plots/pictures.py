@@ -16,6 +16,7 @@ from kvsweep.report.plots.labels import plain, tick_text
 from kvsweep.report.plots.scales import count_axis, count_text, seconds_axis
 from kvsweep.report.plots.study import axis_places, draw_line
 from kvsweep.results import studies
+from kvsweep.results.attrs import mapping_attr
 from kvsweep.results.slices import value_text
 
 HEIGHT = 3.9
@@ -38,8 +39,12 @@ def sources_figure(ds: xr.Dataset) -> Figure:
     ax.set_xlabel("Prompt [token]")
     ax.set_ylabel("Time to first token [s]")
     ax.grid(True, axis="y")
-    kind = ds.attrs.get("kvsweep_profile_kind", "")
-    style.head(ax, f"{plain(str(ds.attrs['title']), 100)}\nprofile {kind}, a lone request", ax.get_lines())
+    behind = mapping_attr(ds, "kvsweep_sources").values()
+    lines = [plain(str(ds.attrs["title"]), 100)]
+    lines.append(f"a lone request, profile {ds.attrs['kvsweep_profile_kind']}, fidelity {ds.attrs['kvsweep_fidelity']}")
+    if behind:
+        lines.append(plain(f"behind the host: {', '.join(map(str, behind))}", 100))
+    style.head(ax, "\n".join(lines), ax.get_lines())
     return made
 
 
@@ -111,22 +116,27 @@ def pareto_figure(ds: xr.Dataset) -> Figure:
     ax.plot(x[known], y[known], "o", color="#9aa7b5", ms=3.5, label="a simulation")
     front = pareto(x, y)
     ax.plot(x[front], y[front], color=style.SERIES[0], marker="o", ms=5, label="Pareto front")
-    high = max((float(y[index]) for index in front), default=1.0)
-    labelled = np.inf
+    ax.margins(x=0.08, y=0.1)
+    ax.autoscale_view()
+    named: list[tuple[float, float]] = []
     for index in reversed(front):
+        at = ax.transAxes.inverted().transform(ax.transData.transform((x[index], y[index])))
+        # A label takes about a quarter of the width and a twentieth of the height.
+        if any(abs(at[0] - other[0]) < 0.27 and abs(at[1] - other[1]) < 0.05 for other in named):
+            continue
+        named.append((at[0], at[1]))
         place = np.unravel_index(index, speed.shape)
-        words = ", ".join(tick_text(dim, ds[dim].values[at].item()) for dim, at in zip(dims, place, strict=True))
-        if abs(labelled - y[index]) > 0.04 * high:
-            labelled = y[index]
-            ax.annotate(
-                plain(words), (x[index], y[index]), (-5, -9), textcoords="offset points", fontsize=6, ha="right"
-            )
+        words = ", ".join(tick_text(dim, ds[dim].values[i].item()) for dim, i in zip(dims, place, strict=True))
+        side = "left" if at[0] < 0.5 else "right"
+        ax.annotate(
+            plain(words), (x[index], y[index]), (5 if side == "left" else -5, -10), textcoords="offset points",
+            fontsize=6, ha=side,
+        )  # fmt: skip
     ax.set_xlabel("Tokens per second and user, 1 / mean TPOT [1/s]")
     ax.set_ylabel("Tokens per second and GPU [1/s]")
-    ax.margins(x=0.08, y=0.1)
     ax.grid(True)
-    named = f"labels: {', '.join(dims)}" if dims else ""
-    style.head(ax, f"{plain(str(ds.attrs.get('title', '')), 100)}\n{plain(named, 110)}", ax.get_lines()[:2])
+    order = f"labels: {', '.join(dims)}" if dims else ""
+    style.head(ax, f"{plain(str(ds.attrs.get('title', '')), 100)}\n{plain(order, 110)}", ax.get_lines()[:2])
     return made
 
 

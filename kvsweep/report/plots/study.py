@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import NDArray
 
 from kvsweep.errors import InputError
+from kvsweep.report.labels import label
 from kvsweep.report.plots import style
 from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
 from kvsweep.report.plots.labels import axis_title, plain, tick_text
@@ -78,7 +79,7 @@ def winner_figure(
     lettered = draw_cells(ax, best.transpose(y, x).values + 1, states)
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
     kind = "highest" if value[0] in studies.MORE_IS_BETTER else "lowest"
-    title = f"{over} with the {kind} {_title(array)}\n{caption}"
+    title = f"{ds.attrs.get('title', 'Cluster study')}\n{label(over)} with the {kind} {_title(array)}\n{caption}"
     style.head(ax, title, state_handles([state for i, state in enumerate(states) if i or (best < 0).any()], lettered))
     return made
 
@@ -100,13 +101,15 @@ def curve_figure(
     places = axis_places(ax, x, array[x].values)
     for i, point in enumerate(points):
         at = {} if point is None else {lines: point}
-        label = "" if lines is None or point is None else f"{lines} {tick_text(lines, point.item())}"
-        draw_line(ax, i, places, array.sel(at).values, half.sel(at).values, label)
+        name = "" if lines is None or point is None else f"{lines} {tick_text(lines, point.item())}"
+        draw_line(ax, i, places, array.sel(at).values, half.sel(at).values, name)
     ax.set_ylabel(_title(array))
     if np.nanmax(np.abs(array.values), initial=0.0) >= 1e4:
         ax.yaxis.set_major_formatter(FuncFormatter(count_text))
     ax.grid(True, axis="y")
     title = f"{ds.attrs.get('title', 'Cluster study')}\n{caption}"
+    if np.isfinite(half.values).any():
+        title += f"\nbands: 95 % intervals of the mean over {ds.sizes['seed']} seeds"
     if lines:
         style.head(ax, title, ax.get_lines()[: len(points)])
     else:
@@ -114,15 +117,18 @@ def curve_figure(
     return made
 
 
-def draw_line(ax: Axes, index: int, places: NDArray[Any], values: NDArray[Any], half: NDArray[Any], label: str) -> None:
+def draw_line(ax: Axes, index: int, places: NDArray[Any], values: NDArray[Any], half: NDArray[Any], name: str) -> None:
     """Draw line number `index`, with its interval where there is one."""
     color = style.SERIES[index % len(style.SERIES)]
     ax.plot(
-        places, values, color=color, label=label, marker=style.MARKERS[index % len(style.MARKERS)],
+        places, values, color=color, label=name, marker=style.MARKERS[index % len(style.MARKERS)],
         linestyle=style.DASHES[index % len(style.DASHES)], markersize=4,
     )  # fmt: skip
     if np.isfinite(half).any():
-        ax.fill_between(places, values - half, values + half, color=color, alpha=0.2, lw=0)
+        low = values - half
+        if np.nanmin(values) >= 0.0:  # what cannot be negative has no interval below 0
+            low = np.maximum(low, 0.0)
+        ax.fill_between(places, low, values + half, color=color, alpha=0.2, lw=0)
 
 
 def axis_places(ax: Axes, dim: str, points: NDArray[Any]) -> NDArray[Any]:
@@ -158,6 +164,7 @@ def _slice(
     found = part.dataset[value[0]]
     words = [f"{name} {tick_text(str(name), coord.item())}" for name, coord in found.coords.items()
              if coord.ndim == 0 and name not in ("statistic", "tier", "slo", "cause")]  # fmt: skip
+    words.append(f"service models {ds.attrs.get('kvsweep_profile_kind', '')}")
     return found, " · ".join(plain(word) for word in words)
 
 
@@ -178,8 +185,10 @@ def _draw_map(ax: Axes, part: xr.DataArray, norm: Normalize) -> None:
 
 
 def short(number: float) -> str:
-    """Return a number in three digits, large ones with their prefix."""
-    return count_text(float(f"{number:.3g}")) if abs(number) >= 1e4 else f"{number:.3g}"
+    """Return a number in three digits, large ones whole or with their prefix."""
+    if abs(number) >= 1e4:
+        return count_text(float(f"{number:.3g}"))
+    return f"{number:.0f}" if abs(number) >= 1e3 else f"{number:.3g}"
 
 
 def _norm(values: NDArray[np.float64]) -> Normalize:
@@ -195,7 +204,9 @@ def _title(array: xr.DataArray) -> str:
     units = str(array.attrs.get("units", ""))
     tokens = str(array.name).endswith(("tokens", "occupancy"))
     units = "token" if tokens else {"1": "", "s-1": "1/s"}.get(units, units)
-    name = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}.get(str(array.name), str(array.name).replace("_", " "))
+    short_names = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E", "slo_attainment": "SLO attainment"}
+    name = short_names.get(str(array.name), str(array.name).replace("_", " "))
+    name, of = name[0].upper() + name[1:], of.upper() if "tier" in array.coords else of
     return " ".join(part for part in (name, plain(of), f"[{units}]" if units else "") if part)
 
 

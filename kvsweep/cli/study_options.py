@@ -1,0 +1,99 @@
+"""What the commands of ``kvsweep study`` share: options, files that are written, rows that are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kvsweep.cli.options import say
+from kvsweep.cli.output import FORMATS, Column, print_table, to_csv, to_json
+from kvsweep.errors import InputError
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+F = TypeVar("F", bound=Callable[..., Any])
+Option = Callable[[F], F]
+PATH = click.Path(path_type=Path)
+FIDELITIES = ("engine", "paper")
+DRAWINGS = (".pdf", ".svg", ".png")
+
+DRAWING: Option[Any] = click.option(
+    "-o", "--output", type=PATH, metavar="FILE", help="Draw the figure; its suffix chooses .pdf, .svg or .png."
+)
+FILES: Sequence[Option[Any]] = (
+    click.option("--data", type=PATH, metavar="FILE.nc", help="Write the Dataset, too."),
+    click.option("--force", is_flag=True, help="Overwrite the files."),
+    click.option("--format", "output_format", type=click.Choice(FORMATS), default="table", show_default=True,
+                 help="Form of what is printed."),
+    click.option("--quiet", "-q", is_flag=True, help="Print no notes on stderr."),
+)  # fmt: skip
+
+
+def with_options(*options: Option[Any]) -> Option[Any]:
+    """Return the decorator that adds `options`, and after them those that every study has."""
+
+    def decorate(command: F) -> F:
+        for option in reversed((*options, *FILES)):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def check_files(given: Mapping[str, Any], output: Path | None) -> None:
+    """Refuse early a drawing or a Dataset that cannot be written."""
+    from kvsweep.results.files import check_writable
+
+    for option, path, suffixes in (("--output", output, DRAWINGS), ("--data", given["data"], (".nc",))):
+        if path is None:
+            continue
+        if path.suffix not in suffixes:
+            raise InputError(f"{option}: {path} has no known suffix; allowed: {', '.join(suffixes)}")
+        check_writable(path, given["force"], option)
+
+
+def write_data(ds: xr.Dataset, path: Path | None, given: Mapping[str, Any]) -> None:
+    """Write the Dataset, if that is asked for."""
+    if path is not None:
+        from kvsweep.results.files import write_netcdf
+
+        write_netcdf(ds, path)
+        _wrote(path, given)
+
+
+def write_drawing(draw: Callable[[], Figure], path: Path | None, force: bool, given: Mapping[str, Any]) -> None:
+    """Draw the figure into a file, if that is asked for."""
+    if path is not None:
+        from kvsweep.report.plots.files import write_figure
+
+        write_figure(draw(), path, force)
+        _wrote(path, given)
+
+
+def _wrote(path: Path, given: Mapping[str, Any]) -> None:
+    if not given["quiet"]:
+        say(f"wrote {path}")
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], form: str, notes: Sequence[str]) -> None:
+    """Print `rows` in one of the forms; a table has `columns`, and `notes` below it."""
+    if form == "json":
+        click.echo(to_json(rows))
+    elif form == "csv":
+        click.echo(to_csv(rows))
+    else:
+        print_table(rows, columns)
+        if notes:
+            click.echo()
+        for note in notes:
+            click.echo(note)
+
+
+def titled(titles: Mapping[str, str]) -> list[Column]:
+    """Return the columns of rows that are mappings: the title of each field."""
+    return [Column(title, lambda row, name=name: row[name]) for name, title in titles.items()]  # type: ignore[misc]
