@@ -67,7 +67,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a run tells of requests and workers, as arrays and attributes of which `dataset` makes a Dataset."""
+    """What a run tells of requests and workers: arrays of which `dataset` makes a Dataset, and attributes as there."""
 
     arrays: Mapping[str, Any]
     attrs: Mapping[str, Any]
@@ -90,7 +90,7 @@ def told(run: Finished) -> Told:
     """Return what `dataset` does of requests and workers, at a tenth of its cost."""
     variables = _requests(run, _columns(run.state)) | _workers(run)
     labels = {name: np.array(labels) for name, (_, labels) in _labels(run).items()}
-    return Told({name: values for name, (_, values) in variables.items()} | labels, attributes_of(run))
+    return Told({name: values for name, (_, values) in variables.items()} | labels, _figures_of(run))
 
 
 def _labels(run: Finished) -> dict[str, tuple[str, Sequence[str]]]:
@@ -122,7 +122,6 @@ def _roles(config: ClusterConfig) -> list[str]:
 
 def attributes_of(run: Finished) -> dict[str, Any]:
     """Return what the figures of a run rest on."""
-    operations, beyond = _operations(run)
     reproducible = "SOURCE_DATE_EPOCH" in os.environ
     return {
         "title": f"kvsweep cluster run: {run.config.name}",
@@ -142,15 +141,23 @@ def attributes_of(run: Finished) -> dict[str, Any]:
         "kvsweep_retention": None if run.config.vllm else _named(run.config.retention.policy, run.plugins.retention),
         "kvsweep_foresight": foresight(run.config) or None,
         "kvsweep_growth_tokens": _growth(run),
-        "kvsweep_retention_seconds": _chosen_ttl(run),
-        "kvsweep_config": config_mapping(run.config),
         "kvsweep_config_notes": list(run.unused),
         "kvsweep_profile": any_profile_mapping(run.profile),
+        **_figures_of(run),
+        # Of a file that is to be the same bytes again, the time it took is no part.
+        "kvsweep_cpu_seconds": None if reproducible else run.cpu_seconds,
+    }
+
+
+def _figures_of(run: Finished) -> dict[str, Any]:
+    """Return the attributes that studies measure; a step profile takes 10 ms to state."""
+    operations, beyond = _operations(run)
+    return {
+        "kvsweep_retention_seconds": _chosen_ttl(run),
+        "kvsweep_config": config_mapping(run.config),
         "kvsweep_operations": operations,
         "kvsweep_extrapolated_ratio": beyond / operations if operations else 0.0,
         "kvsweep_simulated_seconds": run.end * 1e-12,
-        # Of a file that is to be the same bytes again, the time it took is no part.
-        "kvsweep_cpu_seconds": None if reproducible else run.cpu_seconds,
     }
 
 
