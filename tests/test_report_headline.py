@@ -10,7 +10,7 @@ from report_datasets import several, small
 
 import kvsweep
 from kvsweep.report.headline import Headline, headline, share
-from kvsweep.report.labels import listed, number, shorten
+from kvsweep.report.labels import label, listed, number, shorten
 
 
 def of(ds) -> Headline:
@@ -81,3 +81,8 @@ def test_one_point_has_no_shares_and_no_axes():
     assert told[0].endswith("meet the SLO at the one point there is.") and told[1] == "Recompute misses it."
     assert told[2] == "IO-aware policy takes 8.205 s, Recompute 16.41 s."
     assert not any(word in text for text in told for word in ("axis", "median", "fewer"))
+
+
+def test_labels_begin_with_a_capital_but_for_names_with_their_own() -> None:
+    assert label("n_vllm") == "vLLM workers" and label("vllm_token_budget") == "vLLM token budget"
+    assert label("n_colocated") == "Workers that prefill and decode" and label("page_size") == "Page size"

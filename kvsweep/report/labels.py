@@ -61,8 +61,13 @@ def label(name: str) -> str:
     """Return the short label of an axis or coordinate."""
     if name in _SHORT:
         return _SHORT[name]
-    text = NAMES[name].long_name if name in NAMES else name.replace("_", " ")
-    return text[:1].upper() + text[1:]
+    return title_of(NAMES[name].long_name if name in NAMES else name.replace("_", " "))
+
+
+def title_of(text: str) -> str:
+    """Return `text` with a capital in front, and vLLM with those of its own."""
+    text = text.replace("vllm", "vLLM")
+    return text if text.startswith("vLLM") else text[:1].upper() + text[1:]
 
 
 def unit(name: str, array: xr.DataArray | None = None) -> str:

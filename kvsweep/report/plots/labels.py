@@ -12,6 +12,7 @@ from matplotlib.font_manager import findfont, get_font
 
 from kvsweep.costs.deployment import CUSTOM
 from kvsweep.costs.inputs import NUMBER_FIELDS
+from kvsweep.report.labels import title_of
 from kvsweep.report.plots.scales import count_text
 from kvsweep.report.plots.style import INK
 from kvsweep.results.attrs import mapping_attr
@@ -54,7 +55,7 @@ def axis_title(dim: str) -> str:
     """Return the title of the axis of a dim, with its unit unless the tick texts carry it."""
     # Studies have any field of the cluster file as an axis.
     name = NAMES[dim].long_name if dim in NAMES else dim.replace("_", " ")
-    return TITLES.get(dim) or name[0].upper() + name[1:]
+    return TITLES.get(dim) or title_of(name)
 
 
 def tick_text(dim: str, value: Any) -> str:
