@@ -160,7 +160,7 @@ def numpy_rate(name: str, plan: Plan, rows: NDArray[np.float64]) -> float:
 WRITER = """
 import sys, numba, numpy as np, xarray as xr, netCDF4
 from pathlib import Path
-from kvsweep.results.files import write_netcdf
+from kvsweep.results.netcdf import write_netcdf
 shape = tuple(int(n) for n in sys.argv[2].split(","))
 names = {"reassigned_hit_blocks": "f4", "total_time": "f4", "meets_slo": "i1", "decision_mode": "i1"}
 dims = ("policy", "hit_ratio", "request_rate", "p95_seconds")

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from kvsweep import catalog, cluster, policies
     from kvsweep.grid.simulate import simulate
     from kvsweep.grid.sweep import sweep
-    from kvsweep.results.files import open_dataset as open
+    from kvsweep.results.netcdf import open_dataset as open
 
 __all__ = ["catalog", "cluster", "open", "policies", "simulate", "sweep"]
 
 _LAZY = {
-    "open": ("kvsweep.results.files", "open_dataset"),
+    "open": ("kvsweep.results.netcdf", "open_dataset"),
     "simulate": ("kvsweep.grid.simulate", "simulate"),
     "sweep": ("kvsweep.grid.sweep", "sweep"),
 }

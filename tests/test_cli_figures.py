@@ -17,7 +17,7 @@ from sweep_samples import small, wide
 from kvsweep.cli.figures import figures
 from kvsweep.cli.roofline import roofline
 from kvsweep.errors import InputError
-from kvsweep.results.files import write_netcdf
+from kvsweep.results.netcdf import write_netcdf
 
 SCRIPTS = Path(__file__).parents[1] / "figures"
 NAMES = (

@@ -20,7 +20,7 @@ from kvsweep.cluster.events import write_events
 from kvsweep.cluster.outcome import Finished, dataset
 from kvsweep.cluster.profile import read_profile
 from kvsweep.cluster.simulation import finish
-from kvsweep.results.files import write_netcdf
+from kvsweep.results.netcdf import write_netcdf
 from kvsweep.trace.read import read_trace
 
 INPUTS = ("trace.jsonl", "cluster.yaml", "profile.yaml")

@@ -13,8 +13,8 @@ import kvsweep
 from kvsweep.cluster.config import parse_config
 from kvsweep.cluster.summary import RESOURCES, bottleneck, objectives, summarize
 from kvsweep.errors import InputError
-from kvsweep.results.files import write_netcdf
 from kvsweep.results.names import NAMES
+from kvsweep.results.netcdf import write_netcdf
 
 REQUESTS = [(0.1 * i, 1000 + i, 5, pages(0, 15)) for i in range(20)]
 

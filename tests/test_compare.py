@@ -17,7 +17,7 @@ import kvsweep
 from kvsweep.cli.compare import compare as command
 from kvsweep.errors import InputError
 from kvsweep.results.compare import AxisOverlap, Difference, compare
-from kvsweep.results.files import write_netcdf
+from kvsweep.results.netcdf import write_netcdf
 
 
 def naive_counts(a: xr.Dataset, b: xr.Dataset, policy: str) -> dict[str, int]:

@@ -28,7 +28,7 @@ from kvsweep.overhead.pool import draw_pool
 from kvsweep.overhead.record import record, summary
 from kvsweep.overhead.statistics import costs, drift
 from kvsweep.policies.registry import load_policies
-from kvsweep.results.files import write_netcdf
+from kvsweep.results.netcdf import write_netcdf
 
 TINY: dict[str, Any] = {
     "pool_size": 6, "combination_reps": 5, "combination_rounds": 3, "request_counts": "1,7,20", "warmup_decisions": 10,

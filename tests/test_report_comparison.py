@@ -26,7 +26,7 @@ from kvsweep.report.changes_page import render_comparison
 from kvsweep.report.payload import Payload
 from kvsweep.report.provenance import error_bound
 from kvsweep.results.compare import Comparison, common_grid, compare
-from kvsweep.results.files import write_netcdf
+from kvsweep.results.netcdf import write_netcdf
 
 TIMES = ("total_time", "storage_time", "recompute_time")
 

@@ -151,7 +151,7 @@ def test_the_file_is_reproducible_and_small(tmp_path):
 
 
 def test_the_command_writes_refuses_and_overwrites(tmp_path):
-    from kvsweep.results.files import write_netcdf
+    from kvsweep.results.netcdf import write_netcdf
 
     source, output = tmp_path / "sweep.nc", tmp_path / "report.html"
     write_netcdf(small(), source)
@@ -169,7 +169,7 @@ def test_the_command_writes_refuses_and_overwrites(tmp_path):
 
 
 def test_opened_files_make_the_same_page_as_the_sweep(tmp_path):
-    from kvsweep.results.files import write_netcdf
+    from kvsweep.results.netcdf import write_netcdf
 
     ds = small()
     write_netcdf(ds, tmp_path / "sweep.nc")

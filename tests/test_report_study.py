@@ -22,7 +22,7 @@ from kvsweep.errors import InputError
 from kvsweep.report import write_report
 from kvsweep.report.study_page import render_study
 from kvsweep.report.study_payload import BEST, FAR, NEARLY, NO_RESULT, choices_of, pack_study, states
-from kvsweep.results.files import write_netcdf
+from kvsweep.results.netcdf import write_netcdf
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 

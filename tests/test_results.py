@@ -12,7 +12,7 @@ import xarray as xr
 
 import kvsweep
 from kvsweep.errors import InputError, ResultError
-from kvsweep.results import attrs, files
+from kvsweep.results import attrs, files, netcdf
 from kvsweep.results.analysis import require_sweep, simplest_first
 from kvsweep.results.names import NAMES
 
@@ -102,7 +102,7 @@ def test_the_accessor_refuses_what_is_no_sweep() -> None:
 
 def test_files_round_trip_with_units_on_everything(sweep: xr.Dataset, tmp_path: Path) -> None:
     path = tmp_path / "sweep.nc"
-    files.write_netcdf(sweep, path)
+    netcdf.write_netcdf(sweep, path)
     with kvsweep.open(path) as again:
         assert again.load().equals(sweep)
         assert again.attrs["Conventions"] == "CF-1.11"
@@ -137,7 +137,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(xr.Dataset, "dump_to_store", full_disk)
     with pytest.raises(ResultError, match=f"cannot write {path}: No space left on device"):
-        files.write_netcdf(kvsweep.sweep(hit_ratio=0.5), path)
+        netcdf.write_netcdf(kvsweep.sweep(hit_ratio=0.5), path)
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["sweep.nc"]
 

@@ -14,7 +14,7 @@ from study_samples import study
 import kvsweep
 from kvsweep.errors import InputError
 from kvsweep.report.plots.study import curve_figure, map_figure, winner_figure
-from kvsweep.results.files import write_netcdf
+from kvsweep.results.netcdf import write_netcdf
 
 matplotlib.use("Agg")
 

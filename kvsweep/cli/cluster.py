@@ -138,7 +138,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     from kvsweep.cluster.events import write_events
     from kvsweep.cluster.outcome import dataset
     from kvsweep.cluster.simulation import finish
-    from kvsweep.results.files import write_netcdf
+    from kvsweep.results.netcdf import write_netcdf
     from kvsweep.trace.read import read_trace
 
     requests = read_trace(trace)
@@ -195,7 +195,7 @@ def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dic
 def summary(file: Path, slo: dict[str, float], output_format: str) -> None:
     """Sum up a run: latencies, reuse, utilisation, and what its slow requests waited for."""
     from kvsweep.cluster.summary import objectives, summarize
-    from kvsweep.results.files import open_dataset
+    from kvsweep.results.netcdf import open_dataset
 
     with open_dataset(file) as ds:
         try:

@@ -120,7 +120,7 @@ def print_cells(ds: xr.Dataset, form: str) -> None:
 
 
 def _partial(study: Study, output: Path | None, force: bool, quiet: bool) -> None:
-    from kvsweep.results.files import write_netcdf
+    from kvsweep.results.netcdf import write_netcdf
     from kvsweep.studies.dataset import study_dataset
     from kvsweep.studies.journal import journal_path, read_journal
     from kvsweep.studies.run import begin, check_output

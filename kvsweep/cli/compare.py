@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def compare(file_a: Path, file_b: Path, output_format: str, report: Path | None, force: bool, max_points: int) -> None:
     """Compare sweep B with sweep A: configuration, and verdicts and times on the grid points both have."""
     from kvsweep.results.compare import compare as compare_datasets
-    from kvsweep.results.files import open_dataset
+    from kvsweep.results.netcdf import open_dataset
 
     if report is not None:
         check_page("--report", report, force)

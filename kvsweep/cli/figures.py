@@ -157,7 +157,7 @@ def _draw_sweep(
     from importlib import import_module
 
     from kvsweep.report.plots.files import check_target, write_figure
-    from kvsweep.results.files import open_dataset
+    from kvsweep.results.netcdf import open_dataset
 
     check_target(*target)
     chosen = _choices(select)

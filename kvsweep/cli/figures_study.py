@@ -105,7 +105,7 @@ def _draw(
     of: str | None, select: tuple[str, ...], output: Path, force: bool,
 ) -> None:  # fmt: skip
     from kvsweep.report.plots.files import check_target, write_figure
-    from kvsweep.results.files import open_dataset
+    from kvsweep.results.netcdf import open_dataset
     from kvsweep.results.studies import require_study
 
     check_target(output, force)

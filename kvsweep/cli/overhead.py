@@ -148,7 +148,8 @@ def _progress(quiet: bool) -> Iterator[Progress | None]:
 
 def _save(ds: xr.Dataset, output: Path | None, drawn: list[Path], quiet: bool) -> None:
     from kvsweep.overhead.record import record
-    from kvsweep.results.files import replacing, write_netcdf
+    from kvsweep.results.files import replacing
+    from kvsweep.results.netcdf import write_netcdf
 
     if output is not None and output.suffix == ".nc":
         write_netcdf(ds, output)

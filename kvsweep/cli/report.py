@@ -27,7 +27,7 @@ def report(sweep: Path, output: Path | None, force: bool, max_points: int) -> No
     The page is one file that works offline: maps of every policy over any two axes, success rates, read-outs.
     """
     from kvsweep.report import write_report
-    from kvsweep.results.files import open_dataset
+    from kvsweep.results.netcdf import open_dataset
 
     if not sweep.is_file():
         raise InputError(f"{sweep}: no such file")

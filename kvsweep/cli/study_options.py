@@ -60,7 +60,7 @@ def check_files(given: Mapping[str, Any], output: Path | None) -> None:
 def write_data(ds: xr.Dataset, path: Path | None, given: Mapping[str, Any]) -> None:
     """Write the Dataset, if that is asked for."""
     if path is not None:
-        from kvsweep.results.files import write_netcdf
+        from kvsweep.results.netcdf import write_netcdf
 
         write_netcdf(ds, path)
         _wrote(path, given)

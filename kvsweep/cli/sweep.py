@@ -172,7 +172,7 @@ def _run(task: _Task, show: _Show) -> None:
 
 
 def _save(ds: xr.Dataset, plan: Plan, output: Path) -> None:
-    from kvsweep.results.files import write_netcdf
+    from kvsweep.results.netcdf import write_netcdf
     from kvsweep.results.table import write_csv
 
     if output.suffix == ".nc":

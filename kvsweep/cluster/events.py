@@ -11,7 +11,8 @@ import numpy as np
 from kvsweep.cluster import columns as col
 from kvsweep.cluster.outcome import Finished, attributes_of, worker_names
 from kvsweep.results.dataset import sweep_dataset
-from kvsweep.results.files import replacing, write_netcdf
+from kvsweep.results.files import replacing
+from kvsweep.results.netcdf import write_netcdf
 
 if TYPE_CHECKING:
     import xarray as xr

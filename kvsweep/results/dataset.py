@@ -14,8 +14,8 @@ import kvsweep
 import kvsweep.results.accessor
 from kvsweep.errors import InputError, shown
 from kvsweep.results.attrs import to_attrs
-from kvsweep.results.files import SCHEMA_VERSION
 from kvsweep.results.names import attributes
+from kvsweep.results.netcdf import SCHEMA_VERSION
 
 REFERENCES = "analytic model: KVC-TierSim, HotStorage '26, doi 10.1145/3837053.3837336"
 ASSUMPTIONS = (

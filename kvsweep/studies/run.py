@@ -19,7 +19,8 @@ from kvsweep.cluster.outcome import dataset, told
 from kvsweep.cluster.segments import remembering
 from kvsweep.cluster.simulation import finish
 from kvsweep.errors import InputError, ResultError
-from kvsweep.results.files import check_writable, write_netcdf
+from kvsweep.results.files import check_writable
+from kvsweep.results.netcdf import is_whole, write_netcdf
 from kvsweep.studies.cells import Cell, cell_key, cells, oracle_of, policies_of
 from kvsweep.studies.dataset import study_dataset
 from kvsweep.studies.journal import Journal, journal_path
@@ -209,7 +210,8 @@ def _pending(outcome: Outcome, output: Path | None) -> dict[str, Cell]:
     for key, cell in (*zip(outcome.keys, outcome.cells, strict=True), *outcome.references.items()):
         if cell.refusal:
             continue
-        lacking = cell.kept and output is not None and not kept_file(output, key).exists()
+        # One that was damaged while nobody looked lacks, too.
+        lacking = cell.kept and output is not None and not is_whole(kept_file(output, key))
         if lacking or (key not in known and key not in pending):
             pending[key] = cell
 

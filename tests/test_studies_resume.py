@@ -1,0 +1,46 @@
+"""Studies that go on: kept files that were damaged, journals of other studies, failures that are tried again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_runner import done, run
+from study_samples import written
+
+import kvsweep
+
+KEEP = [{"gateway": "session_affinity", "host_tokens": 0}]
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, path: Path, output: Path) -> None:
+    """Run a study whose end is interrupted, so that its journal stays."""
+    from kvsweep.studies import run as module
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "CHECKPOINT_SECONDS", float("inf"))
+        patch.setattr(module, "study_dataset", lambda outcome: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run("cluster", "sweep", path, "-o", output).exit_code == 130
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list that every simulation of a study from now on adds its number of requests to."""
+    from kvsweep.studies import run as module
+
+    calls: list[int] = []
+    real = module.finish
+    monkeypatch.setattr(module, "finish", lambda *a, **k: calls.append(len(a[0])) or real(*a, **k))
+    return calls
+
+
+def test_a_kept_file_that_was_damaged_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, output = written(tmp_path, keep=KEEP), tmp_path / "study.nc"
+    stopped(monkeypatch, path, output)
+    (kept,) = (tmp_path / "study.cells").iterdir()
+    data = kept.read_bytes()
+    kept.write_bytes(data[:-200])
+    calls = counted(monkeypatch)
+    done("cluster", "sweep", path, "-o", output, "-q")
+    assert calls == [1, 79]
+    with kvsweep.open(kept) as one:
+        assert one.load().sizes["request"] > 1
