@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_runner import done, run
+from cli_runner import done, refused, run
 from study_samples import written
 
 import kvsweep
@@ -44,3 +44,21 @@ def test_a_kept_file_that_was_damaged_is_made_again(tmp_path: Path, monkeypatch:
     assert calls == [1, 79]
     with kvsweep.open(kept) as one:
         assert one.load().sizes["request"] > 1
+
+
+def test_another_study_does_not_take_the_place_of_an_interrupted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, output = written(tmp_path), tmp_path / "study.nc"
+    stopped(monkeypatch, path, output)
+    journal = tmp_path / "study.nc.journal"
+    before = journal.read_bytes()
+    written(tmp_path, axes={"gateway": ["random", "round_robin"]})
+    for more in ((), ("--partial",)):
+        message = refused("cluster", "sweep", path, "-o", output, "-q", *more)
+        assert "study.nc.journal: holds 4 simulations that are not of this study" in message
+        assert "allowed: another --output, or --force" in message
+    assert journal.read_bytes() == before and not output.exists()
+    done("cluster", "sweep", path, "-o", output, "-q", "--force")
+    with kvsweep.open(output) as ds:
+        assert ds["gateway"].values.tolist() == ["random", "round_robin"] and not journal.exists()

@@ -130,7 +130,7 @@ def _partial(study: Study, output: Path | None, force: bool, quiet: bool) -> Non
         raise InputError("--partial: has no effect without --output; allowed: both")
     check_output(output, force)
     outcome = begin(study, Workloads(study))
-    outcome.resume(read_journal(journal_path(output))[0])
+    outcome.resume(read_journal(journal_path(output))[0], journal_path(output), force)
     ds = study_dataset(outcome)
     write_netcdf(ds, output)
     if not quiet:

@@ -62,8 +62,17 @@ class Outcome:
     references: dict[str, Cell]
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def resume(self, records: dict[str, dict[str, Any]]) -> None:
-        """Take `records` of a journal over, without those that no simulation of the study can have left."""
+    def resume(self, records: dict[str, dict[str, Any]], journal: Path, force: bool) -> None:
+        """Take the `records` of a journal over, without those that no simulation of the study can have left.
+
+        Raises InputError, unless forced, for one with simulations that are not of this study: at its end it is removed.
+        """
+        foreign = len(records.keys() - {*self.keys, *self.references})
+        if foreign and not force:
+            raise InputError(
+                f"{journal}: holds {foreign} simulations that are not of this study, but of another, or of this one "
+                "before a file or kvsweep itself changed; allowed: another --output, or --force to give them up"
+            )
         for key in [key for key, record in records.items() if not is_record(record, len(self.study.slos))]:
             del records[key]
         self.records = records
@@ -137,7 +146,7 @@ def run_study(
         stack.enter_context(remembering(HELD))
         journal = stack.enter_context(Journal(journal_path(output))) if output is not None else None
         if journal is not None:
-            outcome.resume(journal.records)
+            outcome.resume(journal.records, journal.path, force)
         pending = _pending(outcome, output)
         known = sum(key in outcome.records for key in (*outcome.keys, *outcome.references))
         if known:
