@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvsweep.cluster.drive import is_compiled
-from kvsweep.cluster.outcome import dataset, told
+from kvsweep.cluster.outcome import Finished, dataset, told
 from kvsweep.cluster.segments import remembering
 from kvsweep.cluster.simulation import finish
 from kvsweep.errors import InputError, ResultError
@@ -35,6 +35,8 @@ Progress = Callable[[int, int], None]
 """Called with the cells done and all cells."""
 CHECKPOINT_SECONDS = 30.0
 """Time between two writings of what there is of the result [s]."""
+OUT_OF_MEMORY = "out of memory; the same command tries it again, with --threads 1 in the least memory"
+"""Why a cell has no figures that may have them another time: no journal holds that."""
 HELD = 4
 """Traces, and page tries of them, that are held at a time."""
 
@@ -148,16 +150,24 @@ def run_study(
         if journal is not None:
             outcome.resume(journal.records, journal.path, force)
         pending = _pending(outcome, output)
+        _check_kept(pending, output)
         known = sum(key in outcome.records for key in (*outcome.keys, *outcome.references))
         if known:
             show.note(f"resuming: {known} of {outcome.n_simulations} simulations are done")
-        _run(_Job(outcome, workloads, journal, output, show), pending, n_threads)
+        job = _Job(outcome, workloads, journal, output, show)
+        _run(job, pending, n_threads)
         if not any(record and "failed" not in record for record in map(outcome.record, range(len(outcome.cells)))):
             raise ResultError(f"no simulation of the study could be run: {next(iter(outcome.failures.values()))}")
         ds = study_dataset(outcome)
         if output is not None and journal is not None:
             write_netcdf(ds, output)
-            journal.remove()
+            if job.unkept:
+                raise ResultError(
+                    f"the requests of {len(job.unkept)} cells could not be kept: {next(iter(job.unkept.values()))}; "
+                    f"the figures are whole in {output}, and the same command tries the requests again"
+                )
+            if OUT_OF_MEMORY not in outcome.failures.values():
+                journal.remove()
     return ds
 
 
@@ -213,6 +223,18 @@ def kept_file(output: Path, key: str) -> Path:
     return output.with_suffix(".cells") / f"{key[:16]}.nc"
 
 
+def _check_kept(pending: Mapping[str, Cell], output: Path | None) -> None:
+    """Refuse before any work a folder of kept cells that cannot be written."""
+    if output is None or not any(cell.kept for cell in pending.values()):
+        return
+    file = kept_file(output, "")
+    try:
+        file.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"keep: cannot write {file.parent}: {error.strerror or error}") from error
+    check_writable(file, True, "keep")
+
+
 def _pending(outcome: Outcome, output: Path | None) -> dict[str, Cell]:
     """Return the cells to run by key, those of one trace together; those that are the same simulation run once."""
     known, pending = set(outcome.records), dict[str, Cell]()
@@ -245,23 +267,33 @@ class _Job:
     lock: threading.Lock = field(default_factory=threading.Lock)
     written: float = field(default_factory=time.monotonic)
     stopped: bool = False
+    unkept: dict[str, str] = field(default_factory=dict)
+    """Why the requests of cells could not be kept, by key."""
 
     def one(self, key: str, cell: Cell) -> None:
         """Run a cell and keep what became of it."""
         if self.stopped:
             return
-        record = self.record(key, cell)
+        record, run = self.simulated(cell)
         with self.lock:
-            if self.journal is not None:
-                self.journal.add(key, record)
-            else:
-                self.outcome.records[key] = record
-            if self.output is not None and time.monotonic() - self.written > CHECKPOINT_SECONDS:
-                write_netcdf(study_dataset(self.outcome), self.output)
-                self.written = time.monotonic()
+            self._add(key, record)
+        if run is not None and cell.kept and self.output is not None:
+            try:
+                write_netcdf(dataset(run), kept_file(self.output, key))
+            except (ResultError, MemoryError) as error:  # its figures are safe
+                self.unkept[key] = str(error) or OUT_OF_MEMORY
 
-    def record(self, key: str, cell: Cell) -> dict[str, Any]:
-        """Return the record of a cell; what goes wrong with it is one."""
+    def _add(self, key: str, record: dict[str, Any]) -> None:
+        if self.journal is not None and record.get("failed") != OUT_OF_MEMORY:
+            self.journal.add(key, record)
+        else:
+            self.outcome.records[key] = record
+        if self.output is not None and time.monotonic() - self.written > CHECKPOINT_SECONDS:
+            write_netcdf(study_dataset(self.outcome), self.output)
+            self.written = time.monotonic()
+
+    def simulated(self, cell: Cell) -> tuple[dict[str, Any], Finished | None]:
+        """Return the record of a cell, and its run; what goes wrong with it is a record, too."""
         study = self.outcome.study
         assert cell.config is not None and cell.profile is not None
         began = time.thread_time()
@@ -269,16 +301,12 @@ class _Job:
             trace = self.workloads.trace(cell.workload)
             run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files)
             found = told(run)
-            if cell.kept and self.output is not None:
-                file = kept_file(self.output, key)
-                file.parent.mkdir(exist_ok=True)
-                write_netcdf(dataset(run), file)
             figures = measure(found, study.slos)
         except (InputError, ResultError) as error:
-            return {"failed": str(error)}
+            return {"failed": str(error)}, None
         except MemoryError:
-            return {"failed": "out of memory"}
-        return {"figures": figures, "labels": labels_of(found), "seconds": round(time.thread_time() - began, 6)}
+            return {"failed": OUT_OF_MEMORY}, None
+        return {"figures": figures, "labels": labels_of(found), "seconds": round(time.thread_time() - began, 6)}, run
 
 
 def _run(job: _Job, pending: Mapping[str, Cell], n_threads: int) -> None:
