@@ -145,7 +145,7 @@ def beside_the_twin(name: str, trace: Trace, tiny: bool) -> Figure:
     Few, as the twin goes over all there are at every instant: 50 take it ten seconds, 150 a hundred.
     """
     few = trace.select(slice(0, min(len(trace), 10 if tiny else 50)))
-    twin, words = _of_the_tests("naive_engine"), _of_the_tests("engine_core")
+    twin, words = _of_the_tests("naive"), _of_the_tests("core")
     profile = replace(service(), tp=1)  # the twin knows no GPUs
     pools = {"device_tokens": 262_144, "max_running": 32}
     rules = twin.Rules(
@@ -163,10 +163,10 @@ def beside_the_twin(name: str, trace: Trace, tiny: bool) -> Figure:
 
 
 def _of_the_tests(module: str) -> Any:
-    folder = str(Path(__file__).parents[1] / "tests")
-    if folder not in sys.path:
-        sys.path.append(folder)
-    return importlib.import_module(module)
+    root = str(Path(__file__).parents[1])
+    if root not in sys.path:
+        sys.path.append(root)
+    return importlib.import_module(f"tests.cluster.engine.{module}")
 
 
 def copies(trace: Trace, count: int) -> Trace:

@@ -8,12 +8,12 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cli_runner import run
 from hypothesis import given
-from test_policies import granularity, requests
 
 from kvsweep.policies import Context, load_policies
 from kvsweep.results.names import NAMES
+from tests.cli_runner import run
+from tests.policies.test_policies import granularity, requests
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import reference_cases
 
 import kvsweep
 from kvsweep.catalog.load import load
@@ -16,6 +15,7 @@ from kvsweep.costs.deployment import deploy
 from kvsweep.costs.request import request_context
 from kvsweep.policies.outcome import outcome
 from kvsweep.policies.registry import load_policies
+from tests.conftest import reference_cases
 
 REFERENCE = ("performance_aware", "default_policy", "all_compute")
 EXACT = ("meets_slo", "decision_mode")

@@ -1,5 +1,5 @@
 // What a reader meets in a report, in headless Chromium: `node report.mjs FILE.html` prints observations as JSON.
-// CHROMIUM names the browser. tests/test_report_browser.py compares them with the Dataset.
+// CHROMIUM names the browser. tests/report/test_browser.py compares them with the Dataset.
 import { axe, emulations, injected, keyboard, launch, observe, open, overflow, ready, saved } from "./page.mjs";
 
 /** Shows every view, the axes swapped and every chart; returns what each says. */

@@ -1,5 +1,5 @@
 // What a reader does with the dashboard, in headless Chromium: `node serve.mjs URL` prints observations as JSON.
-// CHROMIUM names the browser. tests/test_serve_browser.py compares them with kvsweep.simulate and kvsweep.sweep.
+// CHROMIUM names the browser. tests/report/serve/test_browser.py compares them with kvsweep.simulate and kvsweep.sweep.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 
