@@ -8,11 +8,10 @@ and parsing are timed apart.
 from __future__ import annotations
 
 import importlib
-import subprocess
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 import yaml
 
 from benchmarks.data import conversation
-from benchmarks.figures import Figure, alternating_seconds
+from benchmarks.figures import Figure, beside, in_turn, processor
 from kvsweep.catalog import load
 from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
 from kvsweep.cluster.drive import compiled_run, plain_run
@@ -69,31 +68,17 @@ def begin(trace: Trace, page_size: int, count: int = 8, fidelity: str = "engine"
     return initial_state(trace, cluster(page_size, count, fidelity), service(), policy), policy
 
 
-def best(trace: Trace, page_size: int, repeats: int, count: int = 8, fidelity: str = "engine") -> float:
-    """Return the least CPU time of a run [s]."""
-    times = []
-    for _ in range(repeats):
-        state, policy = begin(trace, page_size, count, fidelity)
-        start = time.process_time()
-        compiled_run(state, policy)
-        times.append(time.process_time() - start)
-    return min(times)
+def run_seconds(trace: Trace, page_size: int = 64, count: int = 8, fidelity: str = "engine") -> float:
+    """Return the CPU time of a run [s]."""
+    state, policy = begin(trace, page_size, count, fidelity)
+    start = time.process_time()
+    compiled_run(state, policy)
+    return time.process_time() - start
 
 
-def at_scale(name: str, trace: Trace, count: int, small: float, repeats: int) -> list[Figure]:
-    """Return time and memory of `count` + `count` workers under as much more load than 8 + 8, which take `small` [s].
-
-    The trace is played that much faster, so that each worker sees requests at the same rate.
-    """
-    faster = replace(trace, arrival=trace.arrival * 8.0 / count)
-    large = best(faster, 64, repeats, count)
-    memory = sum(array.nbytes for array in begin(faster, 64, count)[0])
-    what = f"{name}, {count / 8:g} x the rate on {count} + {count} workers"
-    per_request, before = 1e6 * large / len(trace), 1e6 * small / len(trace)
-    figure = Figure(f"{what}: a request", per_request, "us", "8 + 8 workers", before, large / max(small, 1e-9))
-    if count >= 1000:
-        figure = replace(figure, bar="<= 2 x", passed=large <= 2 * small)
-    return [figure, Figure(f"{what}: state", memory / 1e6, "MB")]
+def median_seconds(trace: Trace, rounds: int, fidelity: str = "engine") -> float:
+    """Return the median CPU time of `rounds` runs [s]."""
+    return statistics.median(run_seconds(trace, fidelity=fidelity) for _ in range(rounds))
 
 
 def measure(tiny: bool) -> list[Figure]:
@@ -102,22 +87,32 @@ def measure(tiny: bool) -> list[Figure]:
     start = time.perf_counter()
     compiled_run(*begin(trace, 64))  # compiles where nothing is cached
     first = time.perf_counter() - start
-    repeats = 1 if tiny else 5
-    seconds = best(trace, 64, repeats)
-    speed = Figure(f"{name}: simulated time over CPU time", trace.duration / max(seconds, 1e-9), "1")
-    if not tiny:
-        speed = replace(speed, bar=">= 50 000", passed=speed.value >= 50_000)
+    rounds = 1 if tiny else 9
+    seconds = median_seconds(trace, rounds)
     return [
         beside_the_source(name, trace, seconds, tiny, "engine"),
-        speed,
-        small_pages(name, trace, repeats, tiny),
+        Figure(f"{name}: simulated time over CPU time", trace.duration / max(seconds, 1e-9), "1"),
+        small_pages(name, trace, rounds),
         beside_the_twin(name, trace, tiny),
-        many_copies(name, trace, seconds, tiny),
+        many_copies(name, trace, tiny),
         whole_command(name, trace, tiny),
         Figure(f"{name}: first run, compiling where nothing is cached", first, "s"),
-        *at_scale(name, trace, 20 if tiny else 1000, seconds, repeats),
-        beside_the_source(name, trace, best(trace, 64, repeats, fidelity="paper"), tiny, "paper"),
+        *at_scale(name, trace, 20 if tiny else 1000, rounds),
+        beside_the_source(name, trace, median_seconds(trace, rounds, "paper"), tiny, "paper"),
     ]
+
+
+def at_scale(name: str, trace: Trace, count: int, rounds: int) -> list[Figure]:
+    """Return time and memory of `count` + `count` workers under as much more load than 8 + 8.
+
+    The trace is played that much faster, so that each worker sees requests at the same rate.
+    """
+    faster = replace(trace, arrival=trace.arrival * 8.0 / count)
+    times = in_turn([lambda: run_seconds(faster, 64, count), lambda: run_seconds(trace)], rounds)
+    memory = sum(array.nbytes for array in begin(faster, 64, count)[0])
+    what = f"{name}, {count / 8:g} x the rate on {count} + {count} workers"
+    figure = beside(f"{what}: a request", "us", "8 + 8 workers", times, 1e6 / len(trace))
+    return [figure.at_most(2), Figure(f"{what}: state", memory / 1e6, "MB")]
 
 
 def beside_the_source(name: str, trace: Trace, seconds: float, tiny: bool, fidelity: str) -> Figure:
@@ -128,15 +123,13 @@ def beside_the_source(name: str, trace: Trace, seconds: float, tiny: bool, fidel
     plain = (time.process_time() - start) / len(few)
     rate, plain_rate = len(trace) / max(seconds, 1e-9), 1.0 / max(plain, 1e-9)
     what = f"{name}: requests, fidelity {fidelity}"
-    figure = Figure(what, rate, "1/s", "uncompiled source", plain_rate, rate / plain_rate)
-    return figure if tiny else replace(figure, bar=">= 100", passed=rate / plain_rate >= 100)
+    return Figure(what, rate, "1/s", "uncompiled source", plain_rate, rate / plain_rate).at_least(100)
 
 
-def small_pages(name: str, trace: Trace, repeats: int, tiny: bool) -> Figure:
+def small_pages(name: str, trace: Trace, rounds: int) -> Figure:
     """Return the CPU time of a run with pages of 16 tokens beside that with pages of 512."""
-    small, large = best(trace, 16, repeats), best(trace, 512, repeats)
-    figure = Figure(f"{name}: run with pages of 16", small, "s", "pages of 512", large, small / max(large, 1e-9))
-    return figure if tiny else replace(figure, bar="<= 1.3", passed=small <= 1.3 * large)
+    times = in_turn([lambda: run_seconds(trace, 16), lambda: run_seconds(trace, 512)], rounds)
+    return beside(f"{name}: run with pages of 16", "s", "pages of 512", times).at_most(1.3)
 
 
 def beside_the_twin(name: str, trace: Trace, tiny: bool) -> Figure:
@@ -157,9 +150,10 @@ def beside_the_twin(name: str, trace: Trace, tiny: bool) -> Figure:
     slow_rate = len(few) / (time.process_time() - start)
     if words.run(few, rules, profile, check=False)["requests"] != slow["requests"]:
         raise AssertionError("the simulator and its slow twin differ")
-    rate = len(few) / max(best(few, 64, 1 if tiny else 20), 1e-9)
-    figure = Figure(f"{name}: first {len(few)} requests", rate, "1/s", "slow twin", slow_rate, rate / slow_rate)
-    return figure if tiny else replace(figure, bar=">= 100", passed=rate / slow_rate >= 100)
+    rate = len(few) / max(median_seconds(few, 1 if tiny else 20), 1e-9)
+    return Figure(f"{name}: first {len(few)} requests", rate, "1/s", "slow twin", slow_rate, rate / slow_rate).at_least(
+        100
+    )
 
 
 def _of_the_tests(module: str) -> Any:
@@ -187,13 +181,13 @@ def copies(trace: Trace, count: int) -> Trace:
     )
 
 
-def many_copies(name: str, trace: Trace, alone: float, tiny: bool) -> Figure:
+def many_copies(name: str, trace: Trace, tiny: bool) -> Figure:
     """Return the CPU time of a request in a trace 40 times as long, beside that of a request in the trace alone."""
     count = 2 if tiny else 40
     long = copies(trace, count)
-    each, once = best(long, 64, 1 if tiny else 3) / len(long) * 1e6, alone / len(trace) * 1e6
-    figure = Figure(f"{name}: a request of {count} copies in turn", each, "us", "of one", once, each / max(once, 1e-9))
-    return figure if tiny else replace(figure, bar="<= 1.5", passed=each <= 1.5 * once)
+    works = [lambda: run_seconds(long) / len(long), lambda: run_seconds(trace) / len(trace)]
+    times = in_turn(works, 1 if tiny else 5)
+    return beside(f"{name}: a request of {count} copies in turn", "us", "of one", times, 1e6).at_most(1.5)
 
 
 # All that `kvsweep cluster run` must do before it can simulate, where no trace is kept from the run before.
@@ -207,7 +201,7 @@ print(len(read_trace(Path(sys.argv[1]), cache=False)))
 
 
 def whole_command(name: str, trace: Trace, tiny: bool) -> Figure:
-    """Return the time of a warm ``kvsweep cluster run`` beside a process that imports the same and parses the trace."""
+    """Return the CPU time of a warm ``kvsweep cluster run`` beside a process that imports the same and parses alone."""
     with tempfile.TemporaryDirectory() as folder:
         path, config, profile = (Path(folder) / file for file in ("trace.jsonl", "cluster.yaml", "profile.yaml"))
         found = None if tiny else conversation()
@@ -217,12 +211,7 @@ def whole_command(name: str, trace: Trace, tiny: bool) -> Figure:
         profile.write_text(profile_file(service()))
         run = [sys.executable, "-m", "kvsweep", "cluster", "run", str(found or path), "--config", str(config),
                "--profile", str(profile), "-o", f"{folder}/run.nc", "--force", "--quiet"]  # fmt: skip
-        read = [sys.executable, "-c", READER, str(found or path)]
-        _runner(run)()  # what it keeps for the next time
-        warm, parse = alternating_seconds([_runner(run), _runner(read)], 1 if tiny else 7)
-    figure = Figure(f"{name}: kvsweep cluster run, warm", warm, "s", "imports and parsing", parse, warm / parse)
-    return figure if tiny else replace(figure, bar="<= 1.5", passed=warm <= 1.5 * parse)
-
-
-def _runner(command: list[str]) -> Callable[[], Any]:
-    return lambda: subprocess.run(command, check=True, capture_output=True)
+        warm, parse = processor(run), processor([sys.executable, "-c", READER, str(found or path)])
+        warm()  # what it keeps for the next time
+        times = in_turn([warm, parse], 1 if tiny else 7)
+    return beside(f"{name}: kvsweep cluster run, warm, CPU time", "s", "imports and parsing", times).at_most(1.5)

@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 
 import uvicorn
 
-from benchmarks.figures import Figure, alternating_seconds
+from benchmarks.figures import Figure, beside, in_turn, wall
 from kvsweep.report.serve.app import create_app
 
 JSON = {"Content-Type": "application/json"}
@@ -55,11 +55,10 @@ def _figures(connection: HTTPConnection, rounds: int) -> list[Figure]:
     )  # fmt: skip
     for warm in (bare, point, swept):
         warm()
-    times = [1e3 * seconds for seconds in alternating_seconds([bare, point, swept], rounds)]
+    times = in_turn([wall(bare), wall(point), wall(swept)], rounds)
     named = ", ".join(f"{step} {steps[step]:.3g}" for step in ("plan", "evaluate", "pack"))
+    names = ("single point, 4 policies", f"sweep of 360 x 11 points ({named} ms)")
     return [
-        Figure("single point, 4 policies", times[1], "ms", "bare request [ms]", times[0], times[1] / times[0]),
-        Figure(
-            f"sweep of 360 x 11 points ({named} ms)", times[2], "ms", "bare request [ms]", times[0], times[2] / times[0]
-        ),
+        beside(name, "ms", "bare request [ms]", (asked, times[0]), 1e3)
+        for name, asked in zip(names, times[1:], strict=True)
     ]

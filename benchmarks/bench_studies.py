@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from kvsweep.studies.workloads import Workloads
 ALONE = 36
 """Cells that are run alone, drawn at random: every n-th one may share a point of an axis, and its cost."""
 BATCH = 864
-"""Simulations the bar on wall time is set on."""
+"""Simulations whose wall time is told."""
 
 
 def study(tiny: bool) -> dict[str, Any]:
@@ -79,20 +78,18 @@ def measure(tiny: bool) -> list[Figure]:
     wall, busy, memory = _study_process(values)
     name = "generated trace" if isinstance(values["trace"], dict) else "conversation trace"
     ratio = busy / max(expected, 1e-9)
-    whole = Figure(
-        f"{name}: study of {len(listed)} simulations, processor time", busy, "s", "single runs", expected, ratio
-    )  # fmt: skip
-    alone_wall = expected / cores
-    share = Figure(
-        f"{name}: wall time of the study on {cores} cores", wall, "s", f"single runs / {cores}", alone_wall,
-        wall / max(alone_wall, 1e-9),
-    )  # fmt: skip
-    batch = Figure(f"{name}: wall time of {BATCH} simulations of it", wall / len(listed) * BATCH, "s")
-    if not tiny:
-        whole = replace(whole, bar="<= 1.3 x", passed=ratio <= 1.3)
-        share = replace(share, bar="<= 1.3 x", passed=wall <= 1.3 * alone_wall)
-        batch = replace(batch, bar="<= 60 s", passed=batch.value <= 60.0)
-    return [whole, share, batch, Figure(f"{name}: peak memory of the study", memory, "MB")]
+    return [
+        Figure(
+            f"{name}: study of {len(listed)} simulations, processor time", busy, "s", "single runs", expected, ratio
+        ).at_most(1.3),
+        # No bar on wall times: other work on the machine takes its share of the cores, of the baseline's not.
+        Figure(
+            f"{name}: wall time of the study on {cores} cores", wall, "s", f"single runs / {cores}", expected / cores,
+            wall / max(expected / cores, 1e-9),
+        ),
+        Figure(f"{name}: wall time of {BATCH} simulations of it", wall / len(listed) * BATCH, "s"),
+        Figure(f"{name}: peak memory of the study", memory, "MB"),
+    ]  # fmt: skip
 
 
 def _study_process(values: dict[str, Any]) -> tuple[float, float, float]:

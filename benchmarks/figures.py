@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ RESULTS = Path(__file__).with_name("results.json")
 class Figure:
     """One measured figure beside a baseline of the same run.
 
-    `ratio` is what a bar is set on, as `bar` says in words and `passed` answers; None where there is no bar.
+    `ratio` is what a bar is set on, as `bar` says in words and `passed` answers; None where there is no bar. No bar is
+    a time: a slower or busier machine must not miss it.
     """
 
     name: str
@@ -29,6 +32,25 @@ class Figure:
     ratio: float | None = None
     bar: str = ""
     passed: bool | None = None
+
+    def at_most(self, limit: float, of: str = "") -> Figure:
+        """Return the figure with a bar: its ratio is at most `limit`, whose words may go on with `of`."""
+        assert self.ratio is not None
+        return replace(self, bar=f"<= {limit:g}{of}", passed=self.ratio <= limit)
+
+    def at_least(self, limit: float, of: str = "") -> Figure:
+        """Return the figure with a bar: its ratio is at least `limit`, whose words may go on with `of`."""
+        assert self.ratio is not None
+        return replace(self, bar=f">= {limit:g}{of}", passed=self.ratio >= limit)
+
+    def unjudged(self) -> Figure:
+        """Return a figure without bar, of sizes too small to judge."""
+        return replace(self, bar="", passed=None)
+
+
+def better(one: Sequence[Figure], two: Sequence[Figure]) -> list[Figure]:
+    """Return of each figure that was measured twice the one that meets its bar, the second where neither does."""
+    return [first if first.passed is not False else second for first, second in zip(one, two, strict=True)]
 
 
 def best_seconds(work: Callable[[], Any], repeats: int = 7) -> float:
@@ -41,15 +63,53 @@ def best_seconds(work: Callable[[], Any], repeats: int = 7) -> float:
     return min(times)
 
 
-def alternating_seconds(works: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
-    """Return the median wall time [s] of each work, run in turn so that drift of the machine hits all alike."""
+def in_turn(works: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+    """Return what each work says it took [s] in each round, run in turn so that drift of the machine hits all alike."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(rounds):
         for kept, work in zip(times, works, strict=True):
-            start = time.perf_counter()
-            work()
-            kept.append(time.perf_counter() - start)
-    return [sorted(kept)[len(kept) // 2] for kept in times]
+            kept.append(work())
+    return times
+
+
+def beside(name: str, unit: str, baseline: str, times: Sequence[Sequence[float]], scale: float = 1.0) -> Figure:
+    """Return the median of the first of two lists of `times` beside the second's, and the median of their ratios.
+
+    Both are times of `in_turn`; values are shown times `scale`, in `unit`.
+    """
+    value, other = (statistics.median(rounds) * scale for rounds in times)
+    return Figure(name, value, unit, baseline, other, median_ratio(*times))
+
+
+def median_ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the median over the rounds of what was measured of `one` by what was measured of the `other`."""
+    return statistics.median(first / max(second, 1e-9) for first, second in zip(one, other, strict=True))
+
+
+def wall(work: Callable[[], Any]) -> Callable[[], float]:
+    """Return a work that says how long [s] `work` took by the wall clock."""
+
+    def timed() -> float:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    return timed
+
+
+def processor(command: Sequence[str], **how: Any) -> Callable[[], float]:
+    """Return a work that runs a command and says its processor time [s], to which other processes add little.
+
+    `how` goes to `subprocess.run`.
+    """
+
+    def timed() -> float:
+        before = os.times()
+        subprocess.run(command, check=True, capture_output=True, **how)
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    return timed
 
 
 def host() -> dict[str, str]:
