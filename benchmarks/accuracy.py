@@ -28,13 +28,13 @@ from kvsweep.calibrate.runs import MeasuredRun, read_run
 from kvsweep.calibrate.services import fit_model
 from kvsweep.calibrate.sources import read_source
 from kvsweep.catalog import load
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.profile import Profile
-from kvsweep.cluster.profiles import find_profile, read_any_profile, shipped
+from kvsweep.cluster.inputs.profiles import find_profile, read_any_profile, shipped
+from kvsweep.cluster.inputs.service_profile import Profile
+from kvsweep.cluster.inputs.step_profile import DIMS, StepProfile, read_step_profile, step_times
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.lone_worker import Arrival
+from kvsweep.cluster.simulation.lone_worker import run as run_worker
 from kvsweep.cluster.vllm.limits import Limits
-from kvsweep.cluster.vllm.profile import DIMS, StepProfile, read_step_profile, step_times
-from kvsweep.cluster.vllm.serve import Arrival
-from kvsweep.cluster.vllm.serve import run as run_worker
 
 GPUS = ("RTX4090", "RTXPRO6000")
 OTHER = {"RTX4090": (0.66, 0.432, 1.56), "RTXPRO6000": (2.00, 0.305, 1.54)}

@@ -22,13 +22,13 @@ import yaml
 from benchmarks.data import conversation
 from benchmarks.figures import Figure, beside, in_turn, processor
 from kvsweep.catalog import load
-from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
-from kvsweep.cluster.drive import compiled_run, plain_run
-from kvsweep.cluster.presets import profile_file
-from kvsweep.cluster.profile import Profile
-from kvsweep.cluster.roofline import roofline
-from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.state import State
+from kvsweep.cluster.inputs.config import ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster.inputs.presets import profile_file
+from kvsweep.cluster.inputs.roofline import roofline
+from kvsweep.cluster.inputs.service_profile import Profile
+from kvsweep.cluster.setup.initial_state import initial_state
+from kvsweep.cluster.shared.state import State
+from kvsweep.cluster.simulation.cores import compiled_run, plain_run
 from kvsweep.policies import load_policies
 from kvsweep.policies.registry import Policy
 from kvsweep.trace import Trace, read_trace
@@ -193,7 +193,7 @@ def many_copies(name: str, trace: Trace, tiny: bool) -> Figure:
 # All that `kvsweep cluster run` must do before it can simulate, where no trace is kept from the run before.
 READER = """
 import sys
-import kvsweep.cli, kvsweep.cluster.events, kvsweep.cluster.simulation, netCDF4, xarray
+import kvsweep.cli, kvsweep.cluster.outcome.events, kvsweep.cluster.simulation.run, netCDF4, xarray
 from pathlib import Path
 from kvsweep.trace import read_trace
 print(len(read_trace(Path(sys.argv[1]), cache=False)))

@@ -25,7 +25,7 @@ import yaml
 from benchmarks.bench_cluster import service, workload
 from benchmarks.data import Skipped
 from benchmarks.figures import Figure, in_turn, median_ratio, processor, wall
-from kvsweep.cluster.presets import profile_file
+from kvsweep.cluster.inputs.presets import profile_file
 from kvsweep.trace import Trace
 from kvsweep.trace.write import lines
 

@@ -22,10 +22,10 @@ import yaml
 from benchmarks.data import conversation
 from benchmarks.figures import Figure
 from kvsweep.catalog import load
-from kvsweep.cluster.presets import cluster_file
-from kvsweep.cluster.profile import profile_mapping
-from kvsweep.cluster.roofline import roofline
-from kvsweep.cluster.simulation import run
+from kvsweep.cluster.inputs.presets import cluster_file
+from kvsweep.cluster.inputs.roofline import roofline
+from kvsweep.cluster.inputs.service_profile import profile_mapping
+from kvsweep.cluster.simulation.run import run
 from kvsweep.studies.cells import cells
 from kvsweep.studies.study import parse_study
 from kvsweep.studies.workloads import Workloads

@@ -14,8 +14,8 @@ import xarray as xr
 import kvsweep.cluster
 from benchmarks.figures import Figure, print_rows
 from kvsweep.catalog import load
-from kvsweep.cluster.config import ClusterConfig, parse_config
-from kvsweep.cluster.roofline import roofline
+from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
+from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.trace import Trace
 from kvsweep.trace.generate import generate
 

@@ -25,8 +25,8 @@ import numpy as np
 import kvsweep
 from benchmarks.data import Skipped, conversation
 from benchmarks.figures import Figure, print_rows
-from kvsweep.cluster.config import ClusterConfig, parse_config
-from kvsweep.cluster.profile import Profile, parse_profile
+from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
+from kvsweep.cluster.inputs.service_profile import Profile, parse_profile
 from kvsweep.trace import Trace, read_trace
 from kvsweep.trace.model import Ints
 from kvsweep.trace.reuse import hit_tokens, reuse

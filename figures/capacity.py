@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 import kvsweep
 from kvsweep.catalog import load
-from kvsweep.cluster.roofline import roofline
+from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.report.plots.files import write_figure
 from kvsweep.report.plots.pictures import capacity_figure
 from kvsweep.studies.pictures import bounds, capacity_study, worker_cluster

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 import kvsweep
 from kvsweep.catalog import load
-from kvsweep.cluster.roofline import roofline
+from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.report.plots.files import write_figure
 from kvsweep.report.plots.pictures import cliff_figure
 from kvsweep.studies.pictures import cliff_study, with_working_sets

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from kvsweep.catalog import load
-from kvsweep.cluster.roofline import roofline
+from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.report.plots.files import write_figure
 from kvsweep.report.plots.pictures import sources_figure
 from kvsweep.studies.pictures import sources

@@ -12,8 +12,8 @@ from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.calibrate.layers import Parallel, head_seconds, token_seconds
 from kvsweep.calibrate.operations import PATHS
 from kvsweep.catalog.specs import Model
-from kvsweep.cluster.profile import Profile, Service, Span
-from kvsweep.cluster.vllm.profile import DIMS, StepProfile, Table
+from kvsweep.cluster.inputs.service_profile import Profile, Service, Span
+from kvsweep.cluster.inputs.step_profile import DIMS, StepProfile, Table
 
 AXES = {
     "tokens": ("tokens",),

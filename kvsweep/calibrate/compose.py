@@ -14,7 +14,7 @@ from kvsweep.calibrate.layers import Parallel, head_seconds, kernel_count, measu
 from kvsweep.calibrate.skew import Rest, skew_table
 from kvsweep.catalog.models import kv_bytes_per_token_allocated
 from kvsweep.catalog.specs import Model
-from kvsweep.cluster.vllm.profile import StepProfile, Table
+from kvsweep.cluster.inputs.step_profile import StepProfile, Table
 from kvsweep.errors import InputError
 
 Floats = NDArray[np.float64]

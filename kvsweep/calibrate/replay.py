@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvsweep.calibrate.runs import Floats, MeasuredRun
-from kvsweep.cluster import columns as col
+from kvsweep.cluster.inputs.step_profile import StepProfile, step_times
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.lone_worker import Arrival, Served, content_keys, run
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.limits import Limits, assumed_blocks, default_graphs
-from kvsweep.cluster.vllm.profile import StepProfile, step_times
-from kvsweep.cluster.vllm.serve import Arrival, Served, content_keys, run
 from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.errors import InputError, shown
 

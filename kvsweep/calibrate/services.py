@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kvsweep.calibrate.columns import digest
 from kvsweep.calibrate.curves import FEW, held_out, positive
 from kvsweep.calibrate.operations import PATHS, Measured, Operation
-from kvsweep.cluster.profile import (
+from kvsweep.cluster.inputs.service_profile import (
     DecodeModel,
     PathModel,
     PrefillModel,

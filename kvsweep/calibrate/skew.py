@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kvsweep.calibrate.columns import Row
 from kvsweep.calibrate.curves import held_out
 from kvsweep.calibrate.kernels import MICRO, SKEW_REPEATS, KernelProfile
-from kvsweep.cluster.vllm.profile import Table
+from kvsweep.cluster.inputs.step_profile import Table
 
 Floats = NDArray[np.float64]
 

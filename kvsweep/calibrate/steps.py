@@ -11,8 +11,8 @@ import numpy as np
 
 from kvsweep.calibrate.operations import Measured, Operation
 from kvsweep.calibrate.splitwise import Worker
+from kvsweep.cluster.inputs.step_profile import read_step_profile, step_times
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.profile import read_step_profile, step_times
 from kvsweep.cluster.vllm.steptime import StepTimes, step_picoseconds
 from kvsweep.errors import InputError
 

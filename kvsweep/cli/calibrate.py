@@ -113,7 +113,7 @@ def _kernels(folder: Path, quiet: bool, **options: Any) -> str:
     from kvsweep.calibrate.database import Ranks, is_database, read_database
     from kvsweep.calibrate.kernels import read_kernels
     from kvsweep.calibrate.layers import Parallel
-    from kvsweep.cluster.vllm.profile import step_profile_text
+    from kvsweep.cluster.inputs.step_profile import step_profile_text
 
     dp, ep = options["dp"], options["ep"]
     if is_database(folder):
@@ -151,9 +151,9 @@ def _services(sources: Sequence[str], quiet: bool, **options: Any) -> str:
     from kvsweep.calibrate.sources import read_source
     from kvsweep.calibrate.splitwise import Worker
     from kvsweep.catalog import load
-    from kvsweep.cluster.presets import profile_file
-    from kvsweep.cluster.profile import read_profile
-    from kvsweep.cluster.roofline import roofline
+    from kvsweep.cluster.inputs.presets import profile_file
+    from kvsweep.cluster.inputs.roofline import roofline
+    from kvsweep.cluster.inputs.service_profile import read_profile
 
     base, names = options.get("base"), [options.get(name) for name in ("model", "gpu", "tp")]
     worker = None
@@ -210,8 +210,8 @@ def print_lines(lines: Sequence[Any]) -> None:
 def check(profile: str, source: Path | None, figure: Path | None, output_format: str, force: bool) -> None:
     """Print the error, domain and origin of each model of PROFILE, a file or the name of a shipped one."""
     from kvsweep.calibrate.check import compared, service_summary, summary
-    from kvsweep.cluster.profile import Profile
-    from kvsweep.cluster.profiles import read_any_profile
+    from kvsweep.cluster.inputs.profiles import read_any_profile
+    from kvsweep.cluster.inputs.service_profile import Profile
 
     if (figure is None) != (source is None):
         raise InputError("--figure, --source: one without the other; allowed: both, or neither")

@@ -56,7 +56,7 @@ def init(name: str, output: Path, profile: Path, force: bool, fidelity: str, **g
 
     For vLLM workers the profile is one of the step profiles that come with kvsweep, by GPU and model.
     """
-    from kvsweep.cluster.presets import VLLM
+    from kvsweep.cluster.inputs.presets import VLLM
 
     if output.resolve() == profile.resolve():
         raise InputError(f"--profile: {profile} is the cluster file, too; allowed: another name")
@@ -76,8 +76,8 @@ def init(name: str, output: Path, profile: Path, force: bool, fidelity: str, **g
 def _preset_files(name: str, fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], str]:
     """Return cluster file and profile of a set-up of the paper, and what the profile is."""
     from kvsweep.catalog import load
-    from kvsweep.cluster.presets import cluster_file, preset, profile_file
-    from kvsweep.cluster.roofline import roofline
+    from kvsweep.cluster.inputs.presets import cluster_file, preset, profile_file
+    from kvsweep.cluster.inputs.roofline import roofline
 
     setup = preset(name)
     model, gpu, tp = (given[key] or getattr(setup, key) for key in ("model", "gpu", "tp"))
@@ -89,9 +89,9 @@ def _preset_files(name: str, fidelity: str, given: dict[str, Any]) -> tuple[tupl
 def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], str]:
     """Return a file of vLLM workers and a step profile that comes with kvsweep, and what that is."""
     from kvsweep.catalog import load
-    from kvsweep.cluster.presets import VLLM_GPU, VLLM_MODEL, vllm_file
-    from kvsweep.cluster.profiles import find_profile
-    from kvsweep.cluster.vllm.profile import read_step_profile
+    from kvsweep.cluster.inputs.presets import VLLM_GPU, VLLM_MODEL, vllm_file
+    from kvsweep.cluster.inputs.profiles import find_profile
+    from kvsweep.cluster.inputs.step_profile import read_step_profile
 
     if fidelity != "engine":
         raise InputError("--fidelity: paper; vllm workers have one; allowed: engine")
@@ -128,16 +128,16 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     The trace is read as by `kvsweep trace`; its blocks are brought to the cluster's pages.
     """
     from kvsweep.catalog.yamlfile import read_yaml_file
-    from kvsweep.cluster.drive import is_compiled
-    from kvsweep.cluster.profiles import read_any_profile
+    from kvsweep.cluster.inputs.profiles import read_any_profile
+    from kvsweep.cluster.simulation.cores import is_compiled
 
     force, events = options.pop("force"), options.pop("events")
     _check_outputs(output, events, force, (trace, config, profile, *options["policy_files"]))
     stated, service = read_yaml_file(config), read_any_profile(profile)
     core, unused = _about(stated, str(config))
-    from kvsweep.cluster.events import write_events
-    from kvsweep.cluster.outcome import dataset
-    from kvsweep.cluster.simulation import finish
+    from kvsweep.cluster.outcome.dataset import dataset
+    from kvsweep.cluster.outcome.events import write_events
+    from kvsweep.cluster.simulation.run import finish
     from kvsweep.results.netcdf import write_netcdf
     from kvsweep.trace.read import read_trace
 
@@ -175,8 +175,8 @@ def _check_outputs(output: Path, events: Path | None, force: bool, inputs: tuple
 
 def _about(stated: dict[str, Any], where: str) -> tuple[str, list[str]]:
     """Return the core of a cluster file, and a line for what it states without effect."""
-    from kvsweep.cluster.config import parse_config
-    from kvsweep.cluster.notes import notes_of
+    from kvsweep.cluster.inputs.config import parse_config
+    from kvsweep.cluster.inputs.notes import notes_of
 
     config = parse_config(stated, where)
     return config.core, notes_of(config, stated)
@@ -194,7 +194,7 @@ def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dic
               help="Form of the result.")  # fmt: skip
 def summary(file: Path, slo: dict[str, float], output_format: str) -> None:
     """Sum up a run: latencies, reuse, utilisation, and what its slow requests waited for."""
-    from kvsweep.cluster.summary import objectives, summarize
+    from kvsweep.cluster.outcome.summary import objectives, summarize
     from kvsweep.results.netcdf import open_dataset
 
     with open_dataset(file) as ds:
@@ -210,7 +210,7 @@ def summary(file: Path, slo: dict[str, float], output_format: str) -> None:
 
 
 def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
-    from kvsweep.cluster.summary import resource
+    from kvsweep.cluster.outcome.summary import resource
 
     counts = f"{found['requests']} requests, {found['rejected']} rejected"
     click.echo(f"{counts}; {found['simulated_seconds']:.1f} s simulated")

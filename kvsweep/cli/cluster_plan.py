@@ -42,8 +42,8 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
 
     Sizes are simulated whole, from that of the sizing formula on. Exit code 1 says that not even the most are enough.
     """
-    from kvsweep.cluster.config import read_config
-    from kvsweep.cluster.profiles import read_any_profile, service_profile
+    from kvsweep.cluster.inputs.config import read_config
+    from kvsweep.cluster.inputs.profiles import read_any_profile, service_profile
     from kvsweep.studies.plan import check_roles, make_search
     from kvsweep.studies.plan import plan as find
     from kvsweep.trace.convert import scale_to_rate

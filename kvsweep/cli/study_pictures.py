@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from kvsweep.catalog.specs import Disk, Link
-    from kvsweep.cluster.config import ClusterConfig
-    from kvsweep.cluster.profile import Profile
+    from kvsweep.cluster.inputs.config import ClusterConfig
+    from kvsweep.cluster.inputs.service_profile import Profile
 
 HOSTS = (0, 524_352, 2_097_152)
 """Host memory of the lines of the cliff [token]."""
@@ -202,8 +202,8 @@ def tiers(host_tokens: int | None, drives: int | None, write_amplification: floa
 
 def _idle(cluster: Mapping[str, Any], host_tokens: int) -> list[str]:
     """Return a line for host memory and for a shared tier, of a cluster file with both, where it has no effect."""
-    from kvsweep.cluster.config import parse_config
-    from kvsweep.cluster.notes import notes_of
+    from kvsweep.cluster.inputs.config import parse_config
+    from kvsweep.cluster.inputs.notes import notes_of
 
     with_host = {"host_tokens": host_tokens}
     groups = [group | with_host if "host_tokens" in group else group for group in cluster["workers"]]
@@ -214,8 +214,8 @@ def _idle(cluster: Mapping[str, Any], host_tokens: int) -> list[str]:
 def _begin(given: Mapping[str, Any]) -> Profile:
     """Check the files to write; return the profile."""
     from kvsweep.catalog import load
-    from kvsweep.cluster.profile import read_profile
-    from kvsweep.cluster.roofline import roofline
+    from kvsweep.cluster.inputs.roofline import roofline
+    from kvsweep.cluster.inputs.service_profile import read_profile
 
     options.check_files(given, given["output"])
     if given["profile"] is not None:
@@ -234,7 +234,7 @@ def _parts(given: Mapping[str, Any]) -> tuple[Disk, Link]:
 
 
 def _config(given: Mapping[str, Any], profile: Profile) -> ClusterConfig:
-    from kvsweep.cluster.config import read_config
+    from kvsweep.cluster.inputs.config import read_config
     from kvsweep.studies.pictures import worker_cluster
 
     if given["config"] is None:

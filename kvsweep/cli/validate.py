@@ -45,8 +45,8 @@ def validate(
     from kvsweep.calibrate.measures import measures
     from kvsweep.calibrate.replay import replay
     from kvsweep.calibrate.runs import read_run
-    from kvsweep.cluster.profiles import find_profile
-    from kvsweep.cluster.vllm.profile import read_step_profile
+    from kvsweep.cluster.inputs.profiles import find_profile
+    from kvsweep.cluster.inputs.step_profile import read_step_profile
 
     if output is not None:
         if output.suffix != ".csv":

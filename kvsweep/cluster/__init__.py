@@ -6,8 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvsweep.cluster.simulation import run
-    from kvsweep.cluster.summary import summarize
+    from kvsweep.cluster.outcome.summary import summarize
+    from kvsweep.cluster.simulation.run import run
 
 __all__ = ["run", "summarize", "sweep"]
 
@@ -15,6 +15,6 @@ __all__ = ["run", "summarize", "sweep"]
 def __getattr__(name: str) -> Any:
     if name in __all__:
         # Studies stand above clusters: `sweep` is reached by name, when asked for.
-        module = {"run": "cluster.simulation", "summarize": "cluster.summary", "sweep": "studies.run"}[name]
+        module = {"run": "cluster.simulation.run", "summarize": "cluster.outcome.summary", "sweep": "studies.run"}[name]
         return getattr(importlib.import_module(f"kvsweep.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

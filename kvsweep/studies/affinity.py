@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from kvsweep.cluster.profile import Profile
-from kvsweep.cluster.simulation import run
+from kvsweep.cluster.inputs.service_profile import Profile
+from kvsweep.cluster.simulation.run import run
 from kvsweep.results.names import attributes
 from kvsweep.studies.parallel import in_threads
 from kvsweep.studies.published import AFFINITY, FIDELITIES, LOADS, about, cluster, coordinates, rate_of

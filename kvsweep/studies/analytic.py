@@ -16,9 +16,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
-from kvsweep.cluster.profile import PathModel, Profile, profile_mapping
-from kvsweep.cluster.simulation import run
+from kvsweep.cluster.inputs.config import ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster.inputs.service_profile import PathModel, Profile, profile_mapping
+from kvsweep.cluster.simulation.run import run
 from kvsweep.errors import InputError
 from kvsweep.policies.context import SIDES, Context
 from kvsweep.policies.registry import Policy, load_policies

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvsweep.cluster.config import ClusterConfig
+from kvsweep.cluster.inputs.config import ClusterConfig
 from kvsweep.costs.inputs import Field
 from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.grid.axes import FORMS, number_axis

@@ -15,10 +15,10 @@ from typing import Any
 
 import kvsweep.cluster
 from kvsweep.catalog.load import load
-from kvsweep.cluster.config import ClusterConfig, Eviction, Retention, config_mapping, parse_config
-from kvsweep.cluster.plugins import select_plugin
-from kvsweep.cluster.profiles import AnyProfile, any_profile_mapping, service_profile, step_profile
-from kvsweep.cluster.vllm.profile import StepProfile
+from kvsweep.cluster.inputs.config import ClusterConfig, Eviction, Retention, config_mapping, parse_config
+from kvsweep.cluster.inputs.profiles import AnyProfile, any_profile_mapping, service_profile, step_profile
+from kvsweep.cluster.inputs.step_profile import StepProfile
+from kvsweep.cluster.policies.plugins import select_plugin
 from kvsweep.errors import InputError
 from kvsweep.grid.fingerprint import fingerprint
 from kvsweep.policies.registry import load_policies

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import kvsweep
-from kvsweep.cluster.outcome import REFERENCES, foresight
+from kvsweep.cluster.outcome.dataset import REFERENCES, foresight
 from kvsweep.results.attrs import to_attrs
 from kvsweep.results.dataset import common_attrs, text_array, timestamp
 from kvsweep.results.names import NAMES, attributes

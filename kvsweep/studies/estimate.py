@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvsweep.cluster.outcome import told
-from kvsweep.cluster.simulation import finish
+from kvsweep.cluster.outcome.dataset import told
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.errors import InputError, ResultError
 from kvsweep.studies.metrics import measure
 from kvsweep.studies.run import begin

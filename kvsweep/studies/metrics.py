@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.cluster.outcome import CAUSES_OF, TIERS, Told
-from kvsweep.cluster.summary import OBJECTIVES, longest_wait
+from kvsweep.cluster.outcome.dataset import CAUSES_OF, TIERS, Told
+from kvsweep.cluster.outcome.summary import OBJECTIVES, longest_wait
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 QUANTILES = (50, 90, 95, 99)

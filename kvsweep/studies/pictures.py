@@ -12,10 +12,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from kvsweep.catalog.specs import Disk, Link
-from kvsweep.cluster import eviction
-from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
-from kvsweep.cluster.profile import Profile, profile_mapping
-from kvsweep.cluster.simulation import run
+from kvsweep.cluster.inputs.config import ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster.inputs.service_profile import Profile, profile_mapping
+from kvsweep.cluster.policies import eviction
+from kvsweep.cluster.simulation.run import run
 from kvsweep.errors import InputError
 from kvsweep.results import studies
 from kvsweep.results.attrs import to_attrs

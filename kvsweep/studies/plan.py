@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvsweep.cluster.config import ClusterConfig, config_mapping, parse_config
-from kvsweep.cluster.outcome import told
-from kvsweep.cluster.profile import Profile, decode_coefficients
-from kvsweep.cluster.segments import remembering
-from kvsweep.cluster.simulation import finish
-from kvsweep.cluster.summary import RESOURCES
+from kvsweep.cluster.inputs.config import ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster.inputs.service_profile import Profile, decode_coefficients
+from kvsweep.cluster.outcome.dataset import told
+from kvsweep.cluster.outcome.summary import RESOURCES
+from kvsweep.cluster.shared.segments import remembering
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.errors import InputError
 from kvsweep.studies.axes import ROLES
 from kvsweep.studies.metrics import NO_CAUSE, STATISTICS, Figures, labels_of, measure

@@ -17,9 +17,9 @@ import numpy as np
 import xarray as xr
 
 from kvsweep.catalog import load
-from kvsweep.cluster.config import ClusterConfig, parse_config
-from kvsweep.cluster.profile import Profile, read_profile
-from kvsweep.cluster.roofline import roofline
+from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
+from kvsweep.cluster.inputs.roofline import roofline
+from kvsweep.cluster.inputs.service_profile import Profile, read_profile
 from kvsweep.errors import InputError
 from kvsweep.results.attrs import to_attrs
 from kvsweep.results.dataset import common_attrs, text_array, timestamp

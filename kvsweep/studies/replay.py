@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kvsweep.cluster.outcome import told
-from kvsweep.cluster.profile import Profile
-from kvsweep.cluster.simulation import finish
+from kvsweep.cluster.inputs.service_profile import Profile
+from kvsweep.cluster.outcome.dataset import told
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.results.attrs import to_attrs
 from kvsweep.results.dataset import common_attrs, text_array, timestamp
 from kvsweep.results.names import attributes

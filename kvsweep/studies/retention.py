@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from kvsweep.cluster.profile import Profile
-from kvsweep.cluster.simulation import run
+from kvsweep.cluster.inputs.service_profile import Profile
+from kvsweep.cluster.simulation.run import run
 from kvsweep.results.names import attributes
 from kvsweep.studies.parallel import in_threads
 from kvsweep.studies.published import FIDELITIES, LOADS, RETENTION, about, cluster, coordinates, rate_of

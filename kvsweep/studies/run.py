@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvsweep.cluster.drive import is_compiled
-from kvsweep.cluster.outcome import Finished, dataset, told
-from kvsweep.cluster.segments import remembering
-from kvsweep.cluster.simulation import finish
+from kvsweep.cluster.outcome.dataset import Finished, dataset, told
+from kvsweep.cluster.shared.segments import remembering
+from kvsweep.cluster.simulation.cores import is_compiled
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results.files import check_writable
 from kvsweep.results.netcdf import is_whole, write_netcdf

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvsweep.catalog.specs import Disk, Link
-from kvsweep.cluster.profile import PathModel, Profile
-from kvsweep.cluster.roofline import L3_QUERY_SECONDS, L3_SECONDS
+from kvsweep.cluster.inputs.roofline import L3_QUERY_SECONDS, L3_SECONDS
+from kvsweep.cluster.inputs.service_profile import PathModel, Profile
 from kvsweep.errors import InputError
 
 DAY = 86_400.0

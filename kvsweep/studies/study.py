@@ -14,9 +14,15 @@ from typing import Any
 from kvsweep.catalog.fields import read_record
 from kvsweep.catalog.load import load
 from kvsweep.catalog.yamlfile import read_yaml_mapping
-from kvsweep.cluster.config import Slo, parse_config
-from kvsweep.cluster.profiles import AnyProfile, any_profile_mapping, parse_any_profile, read_any_profile, shipped
-from kvsweep.cluster.roofline import roofline
+from kvsweep.cluster.inputs.config import Slo, parse_config
+from kvsweep.cluster.inputs.profiles import (
+    AnyProfile,
+    any_profile_mapping,
+    parse_any_profile,
+    read_any_profile,
+    shipped,
+)
+from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.studies.axes import INPUTS, Axis, read_axis, sorted_axes
 from kvsweep.studies.traces import TraceSpec, read_spec, spec_mapping

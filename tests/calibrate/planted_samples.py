@@ -10,11 +10,11 @@ import numpy as np
 
 from kvsweep.calibrate.replay import engine_series
 from kvsweep.calibrate.runs import MeasuredRun
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.profiles import shipped
+from kvsweep.cluster.inputs.profiles import shipped
+from kvsweep.cluster.inputs.step_profile import StepProfile, Table, read_step_profile, step_times
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.lone_worker import Arrival, Served, content_keys, run
 from kvsweep.cluster.vllm.limits import Limits
-from kvsweep.cluster.vllm.profile import StepProfile, Table, read_step_profile, step_times
-from kvsweep.cluster.vllm.serve import Arrival, Served, content_keys, run
 
 PROFILE = read_step_profile(shipped()["rtx4090-llama-3.1-8b"])
 LIMITS = Limits(n_blocks=1500, token_budget=2048, max_sequences=128)

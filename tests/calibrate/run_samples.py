@@ -11,10 +11,10 @@ import numpy as np
 from kvsweep.calibrate.compose import compose
 from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.catalog import load
-from kvsweep.cluster import columns as col
+from kvsweep.cluster.inputs.step_profile import StepProfile, step_times
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.lone_worker import Arrival, Served, content_keys, run
 from kvsweep.cluster.vllm.limits import Limits
-from kvsweep.cluster.vllm.profile import StepProfile, step_times
-from kvsweep.cluster.vllm.serve import Arrival, Served, content_keys, run
 from tests.calibrate.kernel_samples import write_profile
 
 GRAPHS = [1, 2, 4, 8]

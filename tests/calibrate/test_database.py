@@ -16,7 +16,7 @@ from kvsweep.calibrate.compose import compose
 from kvsweep.calibrate.database import Ranks, after_tokens, is_database, product_curve, read_database
 from kvsweep.calibrate.layers import Parallel
 from kvsweep.catalog import load
-from kvsweep.cluster.vllm.profile import StepProfile, step_times
+from kvsweep.cluster.inputs.step_profile import StepProfile, step_times
 from kvsweep.cluster.vllm.steptime import line, table
 from kvsweep.errors import InputError
 from tests.cli_runner import run as kvsweep

@@ -11,12 +11,12 @@ import pytest
 from kvsweep.calibrate.diagnosis import Seen, diagnose, step_seconds_apart, tokens_held
 from kvsweep.calibrate.replay import replay
 from kvsweep.calibrate.runs import MeasuredRun
+from kvsweep.cluster.inputs.step_profile import StepProfile, step_times
+from kvsweep.cluster.simulation.lone_worker import Arrival, Served, run
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm import schedule
 from kvsweep.cluster.vllm.blocks import release
 from kvsweep.cluster.vllm.limits import Limits
-from kvsweep.cluster.vllm.profile import StepProfile, step_times
-from kvsweep.cluster.vllm.serve import Arrival, Served, run
 from kvsweep.cluster.vllm.state import Worker
 from tests.calibrate.planted_samples import GRAPHS, LIMITS, PROFILE, PROMPTS, Workload, planted, slower
 

@@ -17,7 +17,7 @@ from kvsweep.calibrate.kernels import read_kernels
 from kvsweep.calibrate.layers import Parallel
 from kvsweep.catalog import load
 from kvsweep.catalog.specs import Model
-from kvsweep.cluster.vllm.profile import (
+from kvsweep.cluster.inputs.step_profile import (
     StepProfile,
     parse_step_profile,
     read_step_profile,

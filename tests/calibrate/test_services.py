@@ -13,8 +13,8 @@ from kvsweep.calibrate.services import fit_model, fitted, predicted, up_to
 from kvsweep.calibrate.sources import read_curve, read_source
 from kvsweep.calibrate.splitwise import Worker
 from kvsweep.catalog import load
-from kvsweep.cluster.profile import DecodeModel, PathModel, PrefillModel, read_profile
-from kvsweep.cluster.roofline import roofline
+from kvsweep.cluster.inputs.roofline import roofline
+from kvsweep.cluster.inputs.service_profile import DecodeModel, PathModel, PrefillModel, read_profile
 from kvsweep.errors import InputError
 from tests.cli_runner import run as kvsweep
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kvsweep.cluster.config import Gateway
-from kvsweep.cluster.plugins import GatewayContext
+from kvsweep.cluster.inputs.config import Gateway
+from kvsweep.cluster.policies.plugins import GatewayContext
 
 
 class Page:

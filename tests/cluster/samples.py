@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from kvsweep.cluster.config import SHARINGS, ClusterConfig, parse_config
-from kvsweep.cluster.eviction import POLICIES as EVICTIONS
-from kvsweep.cluster.gateway import POLICIES as GATEWAYS
-from kvsweep.cluster.profile import Profile, parse_profile
+from kvsweep.cluster.inputs.config import SHARINGS, ClusterConfig, parse_config
+from kvsweep.cluster.inputs.service_profile import Profile, parse_profile
+from kvsweep.cluster.policies.eviction import POLICIES as EVICTIONS
+from kvsweep.cluster.policies.gateway import POLICIES as GATEWAYS
 from kvsweep.policies import Context, Policy, load_policies
 from kvsweep.trace.build import Builder
 from kvsweep.trace.model import Notes, Trace

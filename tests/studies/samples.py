@@ -9,9 +9,9 @@ import yaml
 
 from kvsweep.catalog import load
 from kvsweep.catalog.fields import field_types
-from kvsweep.cluster.config import ClusterConfig
-from kvsweep.cluster.presets import cluster_file
-from kvsweep.cluster.roofline import roofline
+from kvsweep.cluster.inputs.config import ClusterConfig
+from kvsweep.cluster.inputs.presets import cluster_file
+from kvsweep.cluster.inputs.roofline import roofline
 
 FIDELITIES = field_types(ClusterConfig)["fidelity"].choices
 """Every fidelity there is: what holds of studies holds under all of them."""

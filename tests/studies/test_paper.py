@@ -14,7 +14,7 @@ import xarray as xr
 
 import kvsweep
 from benchmarks import paper_studies
-from kvsweep.cluster.simulation import run
+from kvsweep.cluster.simulation.run import run
 from kvsweep.report.plots.paper_studies import affinity_figure, retention_figure
 from kvsweep.studies import affinity as affinities
 from kvsweep.studies import retention as retentions

@@ -13,8 +13,8 @@ import xarray as xr
 import kvsweep
 from kvsweep.catalog import load
 from kvsweep.catalog.specs import Disk, Link
-from kvsweep.cluster.config import EngineRules, config_mapping
-from kvsweep.cluster.roofline import L3_QUERY_SECONDS, L3_SECONDS
+from kvsweep.cluster.inputs.config import EngineRules, config_mapping
+from kvsweep.cluster.inputs.roofline import L3_QUERY_SECONDS, L3_SECONDS
 from kvsweep.errors import InputError
 from kvsweep.report.plots.pictures import capacity_figure, cliff_figure, pareto, pareto_figure, sources_figure
 from kvsweep.studies import pictures

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvsweep.cluster.config import parse_config
-from kvsweep.cluster.presets import profile_file
+from kvsweep.cluster.inputs.config import parse_config
+from kvsweep.cluster.inputs.presets import profile_file
 from kvsweep.errors import InputError
 from kvsweep.studies import plan as module
 from kvsweep.studies.plan import Search, Tried, make_search, plan

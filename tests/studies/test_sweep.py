@@ -19,10 +19,10 @@ import yaml
 
 import kvsweep
 from kvsweep.catalog.yamlfile import read_yaml_mapping
-from kvsweep.cluster.config import parse_config
-from kvsweep.cluster.outcome import Told
-from kvsweep.cluster.presets import cluster_file
-from kvsweep.cluster.vllm.report import CAUSES
+from kvsweep.cluster.inputs.config import parse_config
+from kvsweep.cluster.inputs.presets import cluster_file
+from kvsweep.cluster.outcome.dataset import Told
+from kvsweep.cluster.outcome.vllm import CAUSES
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results.studies import over_seeds, table
 from kvsweep.studies.axes import set_field

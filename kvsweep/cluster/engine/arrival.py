@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.arrivals import follow, take
-from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.clock import push, touch_decode, touch_prefill
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.engine.batch import end_run_early
-from kvsweep.cluster.engine.l3 import prefetch
-from kvsweep.cluster.engine.rounds import join_waiting
+from kvsweep.cluster.engine.cache.l3 import prefetch
 from kvsweep.cluster.engine.routing import choose_prefill
-from kvsweep.cluster.gateway import choose
-from kvsweep.cluster.gateway.candidates import count
-from kvsweep.cluster.gateway.loads import routed
-from kvsweep.cluster.retrieval import note_arrival
-from kvsweep.cluster.state import State
-from kvsweep.cluster.waiting import begin_waiting
+from kvsweep.cluster.engine.workers.batch import end_run_early
+from kvsweep.cluster.engine.workers.rounds import join_waiting
+from kvsweep.cluster.policies.gateway import choose
+from kvsweep.cluster.policies.gateway.candidates import count
+from kvsweep.cluster.policies.gateway.loads import routed
+from kvsweep.cluster.policies.retrieval import note_arrival
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.arrivals import follow, take
+from kvsweep.cluster.shared.clock import push, touch_decode, touch_prefill
+from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.state import State
+from kvsweep.cluster.shared.waiting import begin_waiting
 
 
 def arrive(s: State, ask: Asked) -> None:

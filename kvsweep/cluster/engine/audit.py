@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.engine.batch import generated, member
-from kvsweep.cluster.engine.tree import end_of, find
-from kvsweep.cluster.state import State
+from kvsweep.cluster.engine.cache.tree import end_of, find
+from kvsweep.cluster.engine.workers.batch import generated, member
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.state import State
 
 RULES = (
     "",

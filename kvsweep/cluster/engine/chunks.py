@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.state import State
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.state import State
 
 
 def take_chunk(s: State) -> int:

@@ -1,11 +1,11 @@
-"""Columns that the engine's core has beyond those of `kvsweep.cluster.columns`, from where these end.
+"""Columns that the engine's core has beyond those of `kvsweep.cluster.shared.columns`, from where these end.
 
 Units as there: times [ps], KV in pages unless said otherwise, -1 for none.
 """
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
+from kvsweep.cluster.shared import columns as col
 
 # Scalars. RESERVE, MAX_INPUT, LOAD_LEAST, PREFETCH_LEAST [token]. READ_…, WRITE_…: paths of L3, as the others.
 # UNFINISHED: this instant's loops are not all done. AGAIN: they have run before, and events of it came after.

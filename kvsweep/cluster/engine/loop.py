@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.clock import due, earliest, touch_decode, touch_prefill
 from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.engine.arrival import arrive
+from kvsweep.cluster.engine.cache.insertion import end_copy
+from kvsweep.cluster.engine.cache.kv import sweep
+from kvsweep.cluster.engine.cache.l3 import end_read, end_write
 from kvsweep.cluster.engine.chunks import is_short
-from kvsweep.cluster.engine.colocated import run_colocated_loop
-from kvsweep.cluster.engine.decode import end_phase as end_decode_phase
-from kvsweep.cluster.engine.decode import run_loop as run_decode_loop
-from kvsweep.cluster.engine.insertion import end_copy
-from kvsweep.cluster.engine.kv import sweep
-from kvsweep.cluster.engine.l3 import end_read, end_write
-from kvsweep.cluster.engine.prefill import AT_REST, NEEDS_ROWS, NONSENSE
-from kvsweep.cluster.engine.prefill import end_phase as end_prefill_phase
-from kvsweep.cluster.engine.prefill import run_loop as run_prefill_loop
 from kvsweep.cluster.engine.resources import SWEEP
-from kvsweep.cluster.engine.transfer import end_chunk, start_chunks
-from kvsweep.cluster.state import State
+from kvsweep.cluster.engine.workers.colocated import run_colocated_loop
+from kvsweep.cluster.engine.workers.decode import end_phase as end_decode_phase
+from kvsweep.cluster.engine.workers.decode import run_loop as run_decode_loop
+from kvsweep.cluster.engine.workers.prefill import AT_REST, NEEDS_ROWS, NONSENSE
+from kvsweep.cluster.engine.workers.prefill import end_phase as end_prefill_phase
+from kvsweep.cluster.engine.workers.prefill import run_loop as run_prefill_loop
+from kvsweep.cluster.engine.workers.transfer import end_chunk, start_chunks
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.clock import due, earliest, touch_decode, touch_prefill
+from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.state import State
 
 
 def advance(s: State, instants: int, ask: Asked) -> int:

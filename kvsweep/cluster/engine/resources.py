@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster.state import State
+from kvsweep.cluster.shared.state import State
 
 SWEEP = 0
 """Checks of the retention policy, before anything else."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.asked import Asked
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.engine.pageset import add, routed_set, store
-from kvsweep.cluster.engine.tree import leading, leading_tiers
-from kvsweep.cluster.gateway import choose
-from kvsweep.cluster.gateway.cache_aware import is_unbalanced
-from kvsweep.cluster.gateway.least_loaded import choose as least_loaded
-from kvsweep.cluster.state import State
+from kvsweep.cluster.engine.cache.pageset import add, routed_set, store
+from kvsweep.cluster.engine.cache.tree import leading, leading_tiers
+from kvsweep.cluster.policies.gateway import choose
+from kvsweep.cluster.policies.gateway.cache_aware import is_unbalanced
+from kvsweep.cluster.policies.gateway.least_loaded import choose as least_loaded
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.state import State
 
 CACHE_AWARE, KV_COST = 5, 6
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.state import State
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.state import State
 
 RULES = (
     "",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.arrivals import follow
-from kvsweep.cluster.clock import (
+from kvsweep.cluster.policies.gateway.loads import left_decode
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.arrivals import follow
+from kvsweep.cluster.shared.clock import (
     decode_duration,
     decode_pool,
     decode_resource,
@@ -14,8 +15,7 @@ from kvsweep.cluster.clock import (
     schedule,
     touch_decode,
 )
-from kvsweep.cluster.gateway.loads import left_decode
-from kvsweep.cluster.state import State
+from kvsweep.cluster.shared.state import State
 
 
 def reserve_next(s: State, d: int) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.arrivals import follow, take
-from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.clock import due, earliest
-from kvsweep.cluster.gateway import choose, looks_at_caches
-from kvsweep.cluster.gateway.loads import routed
 from kvsweep.cluster.paper.decode import end_run, reserve_next, start_run
 from kvsweep.cluster.paper.prefill import end_retrieval, end_step, end_write, form_step, join_waiting, start_copies
 from kvsweep.cluster.paper.tiers import expire, match, resolve
 from kvsweep.cluster.paper.transfer import end_chunk, plan_inbound, release_chunks, send_next
-from kvsweep.cluster.retrieval import note_arrival
-from kvsweep.cluster.state import State
+from kvsweep.cluster.policies.gateway import choose, looks_at_caches
+from kvsweep.cluster.policies.gateway.loads import routed
+from kvsweep.cluster.policies.retrieval import note_arrival
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.arrivals import follow, take
+from kvsweep.cluster.shared.clock import due, earliest
+from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.state import State
 
 
 def advance(s: State, instants: int, ask: Asked) -> int:

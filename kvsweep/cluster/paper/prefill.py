@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.clock import (
+from kvsweep.cluster.paper.tiers import (
+    claim_host,
+    expire,
+    idle_pages,
+    make_room,
+    match,
+    pages_in_place,
+    pin,
+    release,
+    show,
+    show_written,
+)
+from kvsweep.cluster.policies.gateway.loads import left_prefill, prefilled
+from kvsweep.cluster.policies.retrieval import retrieved_pages
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.clock import (
     d2h_resource,
     due,
     h2d_resource,
@@ -20,23 +33,10 @@ from kvsweep.cluster.clock import (
     touch_decode,
     touch_prefill,
 )
-from kvsweep.cluster.gateway.loads import left_prefill, prefilled
-from kvsweep.cluster.paper.tiers import (
-    claim_host,
-    expire,
-    idle_pages,
-    make_room,
-    match,
-    pages_in_place,
-    pin,
-    release,
-    show,
-    show_written,
-)
-from kvsweep.cluster.pieces import execute
-from kvsweep.cluster.retrieval import retrieved_pages
-from kvsweep.cluster.state import State
-from kvsweep.cluster.waiting import begin_waiting, end_waiting, note_blocked
+from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.prefill_step import execute
+from kvsweep.cluster.shared.state import State
+from kvsweep.cluster.shared.waiting import begin_waiting, end_waiting, note_blocked
 
 ADMITTED, REFUSED, NONSENSE = range(3)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.clock import host_pool, occupy
-from kvsweep.cluster.entries import entry_at, new_entry
-from kvsweep.cluster.eviction import GDSF, LRU, TLRU, victim
-from kvsweep.cluster.eviction.gdsf import set_priority
-from kvsweep.cluster.eviction.tlru import most
-from kvsweep.cluster.retention import last_check
-from kvsweep.cluster.retention.from_file import ask_idle, begin_idle, next_check, outlive
-from kvsweep.cluster.state import State
+from kvsweep.cluster.paper.segment_table import entry_at, new_entry
+from kvsweep.cluster.policies.eviction import GDSF, LRU, TLRU, victim
+from kvsweep.cluster.policies.eviction.gdsf import set_priority
+from kvsweep.cluster.policies.eviction.tlru import most
+from kvsweep.cluster.policies.retention import last_check
+from kvsweep.cluster.policies.retention.from_file import ask_idle, begin_idle, next_check, outlive
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.clock import host_pool, occupy
+from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.state import State
 
 
 def resolve(s: State, w: int, r: int) -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.clock import is_beyond, path_duration, pop, push, scaled, schedule, touch_decode, touch_prefill
 from kvsweep.cluster.paper.decode import end_run_early
 from kvsweep.cluster.paper.prefill import leave
-from kvsweep.cluster.state import State
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.clock import (
+    is_beyond,
+    path_duration,
+    pop,
+    push,
+    scaled,
+    schedule,
+    touch_decode,
+    touch_prefill,
+)
+from kvsweep.cluster.shared.state import State
 
 UNIT = 256
 """Fractions of a picosecond in which virtual time counts."""

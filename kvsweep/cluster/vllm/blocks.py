@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
+from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.state import Worker
 

@@ -1,11 +1,11 @@
 """Columns of the integer arrays of vLLM workers; times are in picoseconds, counts in tokens or blocks.
 
-Those that all cores share are in `kvsweep.cluster.columns`.
+Those that all cores share are in `kvsweep.cluster.shared.columns`.
 """
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
+from kvsweep.cluster.shared import columns as col
 
 N_LOG = col.N_RUN
 """Scalar of the run: lines of the log of steps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvsweep.cluster.vllm.profile import StepProfile
+from kvsweep.cluster.inputs.step_profile import StepProfile
 from kvsweep.errors import InputError
 
 MEMORY_SHARE = 0.9

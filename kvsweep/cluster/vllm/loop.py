@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.arrivals import follow, take
-from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.clock import due, earliest, occupy, touch_prefill
-from kvsweep.cluster.clock import schedule as schedule_event
-from kvsweep.cluster.gateway import choose, looks_at_caches
-from kvsweep.cluster.gateway.loads import left_decode, left_prefill, prefilled, routed
+from kvsweep.cluster.policies.gateway import choose, looks_at_caches
+from kvsweep.cluster.policies.gateway.loads import left_decode, left_prefill, prefilled, routed
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.arrivals import follow, take
+from kvsweep.cluster.shared.clock import due, earliest, occupy, touch_prefill
+from kvsweep.cluster.shared.clock import schedule as schedule_event
+from kvsweep.cluster.shared.policy_functions import Asked
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.blocks import hits
 from kvsweep.cluster.vllm.schedule import deliver, join_waiting, schedule

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.state import Ints, State, winner_tree
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.state import Ints, State, winner_tree
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.limits import Limits
 from kvsweep.cluster.vllm.steptime import StepTimes

@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 import kvsweep
-from kvsweep.cluster import bounds, simulation
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.state import State
+from kvsweep.cluster.setup import overflow as bounds
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.state import State
+from kvsweep.cluster.simulation import run as simulation
 from tests.cli_runner import GOOD_POLICY, done, refused
 
 RUN = ("cluster", "run", "t.jsonl", "--config", "c.yaml", "--profile", "p.yaml", "-o", "r.nc", "--events", "e.nc", "-q")

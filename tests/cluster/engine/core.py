@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.config import ClusterConfig, parse_config
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.outcome import dataset
-from kvsweep.cluster.profile import PathModel, Profile
-from kvsweep.cluster.simulation import finish
+from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
+from kvsweep.cluster.inputs.service_profile import PathModel, Profile
+from kvsweep.cluster.outcome.dataset import dataset
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.trace.convert import change_block_size
 from kvsweep.trace.model import Trace
 from tests.cluster.engine.naive import PS, Request, Rules

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from kvsweep.cluster.plugins import select_plugin
-from kvsweep.cluster.profile import Profile, coefficients, decode_coefficients
+from kvsweep.cluster.inputs.service_profile import Profile, coefficients, decode_coefficients
+from kvsweep.cluster.policies.plugins import select_plugin
 from kvsweep.policies import load_policies
 from kvsweep.trace.convert import change_block_size
 from kvsweep.trace.model import Trace

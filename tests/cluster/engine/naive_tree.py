@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from kvsweep.cluster.plugins import IdleContext
+from kvsweep.cluster.policies.plugins import IdleContext
 from tests.cluster.naive_parts import lifetime
 
 Name = Any

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from kvsweep.cluster.profile import Profile, parse_profile
+from kvsweep.cluster.inputs.service_profile import Profile, parse_profile
 from kvsweep.trace.model import Trace
 from tests.cluster.engine import core as engine_core
 from tests.cluster.engine import naive as naive_engine

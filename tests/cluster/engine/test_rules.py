@@ -12,17 +12,17 @@ import pytest
 import xarray as xr
 
 import kvsweep.cluster
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.asked import Asked
-from kvsweep.cluster.config import ClusterConfig, parse_config
-from kvsweep.cluster.drive import _run
 from kvsweep.cluster.engine import loop
 from kvsweep.cluster.engine.audit import RULES, broken_rule
-from kvsweep.cluster.events import events, write_events
-from kvsweep.cluster.outcome import Finished, dataset
-from kvsweep.cluster.plugins import Plugins
-from kvsweep.cluster.profile import Profile
-from kvsweep.cluster.setup import initial_state
+from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
+from kvsweep.cluster.inputs.service_profile import Profile
+from kvsweep.cluster.outcome.dataset import Finished, dataset
+from kvsweep.cluster.outcome.events import events, write_events
+from kvsweep.cluster.policies.plugins import Plugins
+from kvsweep.cluster.setup.initial_state import initial_state
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.simulation.cores import _run
 from kvsweep.errors import InputError
 from kvsweep.policies import Context, load_policies
 from tests.cluster.samples import COPY, PAGE, STEP, TOKEN, Request, cluster, pages, profile, trace

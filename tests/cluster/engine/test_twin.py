@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvsweep.cluster.profile import Profile
+from kvsweep.cluster.inputs.service_profile import Profile
 from kvsweep.trace.model import Trace
 from tests.cluster.engine import core as engine_core
 from tests.cluster.engine import naive as naive_engine

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.config import ClusterConfig, Workload
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.outcome import Finished, dataset
-from kvsweep.cluster.profile import Profile, coefficients
-from kvsweep.cluster.simulation import finish
+from kvsweep.cluster.inputs.config import ClusterConfig, Workload
+from kvsweep.cluster.inputs.service_profile import Profile, coefficients
+from kvsweep.cluster.outcome.dataset import Finished, dataset
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.trace.convert import scale_time
 from kvsweep.trace.model import Trace
 from tests.cluster.engine.core import config_of, profile_of

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from kvsweep.cluster.config import read_config
-from kvsweep.cluster.events import write_events
-from kvsweep.cluster.outcome import Finished, dataset
-from kvsweep.cluster.profile import read_profile
-from kvsweep.cluster.simulation import finish
+from kvsweep.cluster.inputs.config import read_config
+from kvsweep.cluster.inputs.service_profile import read_profile
+from kvsweep.cluster.outcome.dataset import Finished, dataset
+from kvsweep.cluster.outcome.events import write_events
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.results.netcdf import write_netcdf
 from kvsweep.trace.read import read_trace
 from tests.cli_runner import done

@@ -13,12 +13,12 @@ import pytest
 import xarray as xr
 from numpy.typing import NDArray
 
-from kvsweep.cluster.config import ClusterConfig, parse_config
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.events import EVENTS, events
-from kvsweep.cluster.outcome import dataset
-from kvsweep.cluster.profile import Profile
-from kvsweep.cluster.simulation import finish
+from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
+from kvsweep.cluster.inputs.service_profile import Profile
+from kvsweep.cluster.outcome.dataset import dataset
+from kvsweep.cluster.outcome.events import EVENTS, events
+from kvsweep.cluster.simulation.run import finish
 from tests.cluster.samples import COPY, PAGE, STEP, TOKEN, cluster, pages, path, profile, trace
 
 PAGE_BYTES = 64_000

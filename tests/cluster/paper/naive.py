@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from kvsweep.cluster.config import ClusterConfig, PrefillGroup
-from kvsweep.cluster.plugins import IdleContext, select_plugin
-from kvsweep.cluster.profile import Profile, coefficients
+from kvsweep.cluster.inputs.config import ClusterConfig, PrefillGroup
+from kvsweep.cluster.inputs.service_profile import Profile, coefficients
+from kvsweep.cluster.policies.plugins import IdleContext, select_plugin
 from kvsweep.policies import load_policies
 from kvsweep.policies.context import SIDES, Context
 from kvsweep.trace.convert import change_block_size

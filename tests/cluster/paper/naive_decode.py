@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from kvsweep.cluster.config import DecodeGroup
-from kvsweep.cluster.profile import decode_coefficients
+from kvsweep.cluster.inputs.config import DecodeGroup
+from kvsweep.cluster.inputs.service_profile import decode_coefficients
 from tests.cluster.naive_parts import picoseconds
 
 DECODE = 2

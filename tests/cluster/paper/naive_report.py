@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvsweep.cluster.profile import Span
+from kvsweep.cluster.inputs.service_profile import Span
 from tests.cluster.paper.naive import PS, Cluster
 
 Tables = dict[str, list[list[int]]]

@@ -9,11 +9,11 @@ import pytest
 import xarray as xr
 
 import kvsweep
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.config import ClusterConfig
-from kvsweep.cluster.drive import plain_run
-from kvsweep.cluster.profile import Profile, decode_coefficients
-from kvsweep.cluster.setup import initial_state
+from kvsweep.cluster.inputs.config import ClusterConfig
+from kvsweep.cluster.inputs.service_profile import Profile, decode_coefficients
+from kvsweep.cluster.setup.initial_state import initial_state
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.cores import plain_run
 from kvsweep.errors import InputError, PolicyError, ResultError
 from kvsweep.policies import load_policies
 from tests.cluster.samples import COPY, PAGE, STEP, TOKEN, cluster, pages, path, profile, trace

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import kvsweep.cluster
-from kvsweep.cluster.config import SHARINGS, ClusterConfig, parse_config
-from kvsweep.cluster.drive import plain_run
-from kvsweep.cluster.eviction import POLICIES as EVICTIONS
-from kvsweep.cluster.gateway import POLICIES as GATEWAYS
-from kvsweep.cluster.profile import Profile, parse_profile
-from kvsweep.cluster.setup import initial_state
+from kvsweep.cluster.inputs.config import SHARINGS, ClusterConfig, parse_config
+from kvsweep.cluster.inputs.service_profile import Profile, parse_profile
+from kvsweep.cluster.policies.eviction import POLICIES as EVICTIONS
+from kvsweep.cluster.policies.gateway import POLICIES as GATEWAYS
+from kvsweep.cluster.setup.initial_state import initial_state
+from kvsweep.cluster.simulation.cores import plain_run
 from kvsweep.policies import load_policies
 from kvsweep.trace.model import Trace
 from tests.cluster.paper import naive as naive_cluster

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import kvsweep.cluster
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.config import ClusterConfig
-from kvsweep.cluster.profile import Profile, Span, coefficients
-from kvsweep.cluster.simulation import finish
+from kvsweep.cluster.inputs.config import ClusterConfig
+from kvsweep.cluster.inputs.service_profile import Profile, Span, coefficients
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.trace.model import Trace
 from tests.cluster.paper import naive as naive_cluster
 from tests.cluster.paper import naive_report as report
@@ -50,7 +50,7 @@ def assert_reports(case: Trace, config: ClusterConfig, profile: Profile, files: 
     """Compare what is reported; return how often what is to be tested came up."""
     sim = naive_cluster.finished(case, config, profile, files)
     run = finish(case, config, profile, policy_files=files)
-    ds = kvsweep.cluster.outcome.dataset(run)
+    ds = kvsweep.cluster.outcome.dataset.dataset(run)
     windows, moved, (operations, beyond) = report.windows(sim), report.bytes_moved(sim), report.extrapolated(sim)
     for name, values in windows.items():
         assert ds[name].values.tolist() == values, name

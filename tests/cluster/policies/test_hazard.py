@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvsweep
-from kvsweep.cluster.config import ClusterConfig
-from kvsweep.cluster.retention.hazard import Gaps, best_ttl, gaps
-from kvsweep.cluster.segments import chains
-from kvsweep.cluster.summary import summarize
+from kvsweep.cluster.inputs.config import ClusterConfig
+from kvsweep.cluster.outcome.summary import summarize
+from kvsweep.cluster.policies.retention.hazard import Gaps, best_ttl, gaps
+from kvsweep.cluster.shared.segments import chains
 from kvsweep.trace.model import Trace
 from tests.cluster.samples import PAGE, cluster, pages, profile, trace, traces
 

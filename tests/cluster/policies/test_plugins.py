@@ -11,10 +11,10 @@ import pytest
 import xarray as xr
 
 import kvsweep
-from kvsweep.cluster.drive import compiled_run, plain_run
-from kvsweep.cluster.plugins import GatewayContext, IdleContext, Plugins, select_plugin
-from kvsweep.cluster.setup import initial_state
-from kvsweep.cluster.state import State
+from kvsweep.cluster.policies.plugins import GatewayContext, IdleContext, Plugins, select_plugin
+from kvsweep.cluster.setup.initial_state import initial_state
+from kvsweep.cluster.shared.state import State
+from kvsweep.cluster.simulation.cores import compiled_run, plain_run
 from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid import jit
 from kvsweep.policies import load_policies

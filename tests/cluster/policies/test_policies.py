@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 import kvsweep
-from kvsweep.cluster.config import ClusterConfig
-from kvsweep.cluster.eviction import POLICIES as EVICTIONS
+from kvsweep.cluster.inputs.config import ClusterConfig
+from kvsweep.cluster.policies.eviction import POLICIES as EVICTIONS
 from kvsweep.trace.model import Trace
 from tests.cluster.samples import cluster, pages, profile, trace
 

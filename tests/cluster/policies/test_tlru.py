@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import kvsweep
-from kvsweep.cluster.config import Eviction, Gateway, Retention, Retrieval
+from kvsweep.cluster.inputs.config import Eviction, Gateway, Retention, Retrieval
 from tests.cluster.engine import samples as engine_samples
 from tests.cluster.engine.core import config_of, profile_of
 from tests.cluster.paper import test_twin as test_cluster_twin

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kvsweep.cluster.config import ClusterConfig, VllmGroup
-from kvsweep.cluster.plugins import Plugin
+from kvsweep.cluster.inputs.config import ClusterConfig, VllmGroup
+from kvsweep.cluster.policies.plugins import Plugin
 from kvsweep.trace.model import Trace
 from tests.cluster.naive_parts import Router
 from tests.cluster.vllm.naive import Request, Step, Worker

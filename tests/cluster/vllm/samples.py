@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kvsweep.cluster.gateway import POLICIES as GATEWAYS
-from kvsweep.cluster.vllm.profile import StepProfile, Table
-from kvsweep.cluster.vllm.serve import Arrival
+from kvsweep.cluster.inputs.step_profile import StepProfile, Table
+from kvsweep.cluster.policies.gateway import POLICIES as GATEWAYS
+from kvsweep.cluster.simulation.lone_worker import Arrival
 from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.trace.model import Trace
 from tests.cluster.samples import trace

@@ -16,20 +16,20 @@ import pytest
 import yaml
 
 import kvsweep
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.config import config_mapping, parse_config
-from kvsweep.cluster.drive import compiled_run, plain_run
-from kvsweep.cluster.outcome import dataset
-from kvsweep.cluster.simulation import finish
-from kvsweep.cluster.summary import RESOURCES, summarize
+from kvsweep.cluster.inputs.config import config_mapping, parse_config
+from kvsweep.cluster.inputs.step_profile import step_profile_text, step_times
+from kvsweep.cluster.outcome.dataset import dataset
+from kvsweep.cluster.outcome.summary import RESOURCES, summarize
+from kvsweep.cluster.outcome.vllm import CAUSES
+from kvsweep.cluster.setup.vllm import contents, initial_fleet
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.cores import compiled_run, plain_run
+from kvsweep.cluster.simulation.lone_worker import Arrival, run
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.audit import RULES, broken_rule
 from kvsweep.cluster.vllm.limits import Limits
 from kvsweep.cluster.vllm.loop import advance
-from kvsweep.cluster.vllm.profile import step_profile_text, step_times
-from kvsweep.cluster.vllm.report import CAUSES
-from kvsweep.cluster.vllm.serve import Arrival, run
-from kvsweep.cluster.vllm.setup import contents, initial_fleet
 from kvsweep.cluster.vllm.state import Fleet
 from kvsweep.errors import InputError
 from kvsweep.policies import load_policies
@@ -353,7 +353,7 @@ def test_the_command_refuses(folder: Path) -> None:
 def test_a_core_is_the_same_in_every_process() -> None:
     """Else it would be compiled anew in each."""
     code = (
-        "from kvsweep.cluster.drive import _OPTIONS, CORES\nfrom kvsweep.grid.jit import _program_key\n"
+        "from kvsweep.cluster.simulation.cores import _OPTIONS, CORES\nfrom kvsweep.grid.jit import _program_key\n"
         "print([_program_key(each, _OPTIONS) for core in CORES.values() for each in (core.advance, core.broken_rule)])"
     )
     keys = {

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvsweep.cluster import columns as col
-from kvsweep.cluster.config import parse_config
-from kvsweep.cluster.outcome import dataset
-from kvsweep.cluster.plugins import select_plugin
-from kvsweep.cluster.simulation import finish
+from kvsweep.cluster.inputs.config import parse_config
+from kvsweep.cluster.inputs.step_profile import step_times
+from kvsweep.cluster.outcome.dataset import dataset
+from kvsweep.cluster.policies.plugins import select_plugin
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.run import finish
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.profile import step_times
 from kvsweep.cluster.vllm.steptime import step_picoseconds
 from tests.cluster.vllm.naive_cluster import Cluster
 from tests.cluster.vllm.samples import COST, cluster_case, step_profile

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvsweep.cluster import columns as col
+from kvsweep.cluster.shared import columns as col
+from kvsweep.cluster.simulation.lone_worker import Arrival, Served, content_keys, run
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.limits import Limits
-from kvsweep.cluster.vllm.serve import Arrival, Served, content_keys, run
 from kvsweep.cluster.vllm.steptime import step_picoseconds
 from kvsweep.errors import InputError, ResultError
 from tests.cluster.vllm.naive import Request, Worker

@@ -1,0 +1,1 @@
+"""What a user states: the cluster file, its presets and notes, and profiles of what operations cost."""

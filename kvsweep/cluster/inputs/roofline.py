@@ -1,0 +1,115 @@
+"""Profiles without measurements: rooflines of the catalog's figures, so that a cluster can be run on day one."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from kvsweep.catalog.load import Catalog
+from kvsweep.catalog.models import kv_bytes_per_token, kv_bytes_per_token_allocated
+from kvsweep.catalog.specs import Gpu, Link, Model
+from kvsweep.cluster.inputs.service_profile import DecodeModel, PathModel, PrefillModel, Profile
+from kvsweep.errors import InputError
+
+STEP_SECONDS = 2e-3
+"""Assumed time of launching a step and of its sampling [s]."""
+HANDOFF_SECONDS = 2e-3
+"""Assumed time of coordinating the handoff of a chunk in software [s]."""
+L3_SECONDS = 1e-3
+"""Assumed time of issuing a batch of L3 pages in software [s]."""
+L3_QUERY_SECONDS = 5e-4
+"""Assumed time of looking up a batch of L3 pages [s]."""
+WEIGHT_BYTES = 2.0
+"""Bytes of a parameter, bf16 [byte]."""
+BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+def roofline(catalog: Catalog, model: str, gpu: str, tp: int, link: str = "rdma-400g") -> Profile:
+    """Return the `assumed` profile of `model` on `tp` GPUs, one `link` a worker for handoff.
+
+    Compute runs at the model's ``gpu_eta`` of the GPUs' peak, memory and paths at their full catalog rate: a step takes
+    the longer of its arithmetic and the reading of weights, plus the reading of KV and `STEP_SECONDS`. Nothing was
+    measured, so every operation counts as extrapolated.
+    """
+    entry, part = catalog.part("models", model, "--model"), catalog.part("gpus", gpu, "--gpu")
+    path = catalog.part("links", link, "--link")
+    if entry.shape is None or entry.weights is None:
+        raise InputError(f"--model: {model} has no shape and weights in the catalog; allowed: a model that has")
+    _check_fit(entry, part, tp)
+    prefill, decode = _compute(entry, part, tp)
+    host = part.host_link.bytes_per_s if part.host_link else (part.max_link_bandwidth or 6.3e10)
+    copies = {
+        "boundary": "from dispatch of the copy to its completion",
+        "setup_seconds": 1e-4,
+        "bytes_per_s": host * tp,
+        "source": f"{tp} host links of {gpu}, full rate",
+    }
+    return Profile(
+        name=f"roofline {model} {gpu} tp{tp}",
+        model=model,
+        gpu=gpu,
+        tp=tp,
+        kv_bytes_per_token=kv_bytes_per_token_allocated(entry.shape, tp),
+        note="assumed: a roofline of catalog figures, nothing of it was measured",
+        prefill=prefill,
+        decode=decode,
+        handoff=_handoff(path),
+        h2d=PathModel(**copies),  # type: ignore[arg-type]
+        d2h=PathModel(**copies),  # type: ignore[arg-type]
+        l3_read=_shared_tier(path, "read"),
+        l3_write=_shared_tier(path, "write"),
+        l3_query_seconds=L3_QUERY_SECONDS,
+        n_layers=entry.shape.layers,
+    )
+
+
+def _check_fit(model: Model, gpu: Gpu, tp: int) -> None:
+    weights = model.params * WEIGHT_BYTES
+    if weights >= gpu.hbm_capacity * tp:
+        least = ceil(weights / gpu.hbm_capacity)
+        raise InputError(f"--tp: the weights of {model.key} do not fit on {tp} x {gpu.key}; allowed: at least {least}")
+
+
+def _compute(model: Model, gpu: Gpu, tp: int) -> tuple[PrefillModel, DecodeModel]:
+    shape, weights = model.shape, model.weights
+    assert shape is not None and weights is not None
+    rate, memory = gpu.peak_flops * tp * model.gpu_eta, gpu.hbm_bandwidth * tp
+    params = weights.active_blocks or weights.active
+    per_pair = shape.heads * (shape.head_dim + shape.v_head_dim)
+    window = 2.0 * shape.layers_window * per_pair * shape.window
+    reading = weights.active * WEIGHT_BYTES / memory
+    context = kv_bytes_per_token(shape) / memory
+    token = (2.0 * params + window) / rate
+    prefill = PrefillModel(
+        boundary="from launch of a step to the end of its kernels",
+        source=f"2 FLOP a parameter and token, attention, at gpu_eta {model.gpu_eta:g} of {gpu.key} x {tp}",
+        fixed_seconds=STEP_SECONDS,
+        token_seconds=token,
+        token_pair_seconds=2.0 * shape.layers_full_attention * per_pair / rate,
+        least_seconds=STEP_SECONDS + reading,
+    )
+    decode = DecodeModel(
+        boundary="from launch of a step to its tokens",
+        source=f"reading of weights and KV at the memory rate of {gpu.key} x {tp}, or arithmetic where that is longer",
+        batch=BATCHES,
+        base_seconds=tuple(STEP_SECONDS + max(reading, n * token) for n in BATCHES),
+        context_token_seconds=(context,) * len(BATCHES),
+    )
+    return prefill, decode
+
+
+def _shared_tier(link: Link, what: str) -> PathModel:
+    return PathModel(
+        boundary=f"from issue of the {what} of a batch of pages to its completion",
+        setup_seconds=L3_SECONDS,
+        bytes_per_s=link.bandwidth / 2,
+        source=f"assumed: half the rate of one {link.key}",
+    )
+
+
+def _handoff(link: Link) -> PathModel:
+    return PathModel(
+        boundary="from prefill completion of a chunk to its completion on the prefill host",
+        setup_seconds=HANDOFF_SECONDS,
+        bytes_per_s=link.bandwidth,
+        source=f"one {link.key} a worker",
+    )

@@ -1,0 +1,1 @@
+"""What a run leaves: its Dataset, its events, its figures in a few numbers."""

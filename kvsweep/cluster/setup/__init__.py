@@ -1,0 +1,1 @@
+"""From a trace, a cluster file and a profile to the state a run begins with."""

@@ -1,0 +1,1 @@
+"""What all cores share: the state of a run, its clock and queues, and what is done to them alike."""

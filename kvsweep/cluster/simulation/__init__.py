@@ -1,0 +1,1 @@
+"""Runs: the cores by name, and the way from files to a finished run."""
