@@ -1,6 +1,6 @@
 """The `kvsweep` group: subcommands imported when named, every failure one line and an exit code.
 
-Exit codes: 0 done, 1 could not be finished, 2 input that cannot be used, 130 interrupted.
+Exit codes: 0 done, 1 could not be finished, 2 input that cannot be used, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import importlib
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ from typing import Any, NoReturn
 import click
 
 import kvsweep
+from kvsweep import signals
 from kvsweep.errors import InputError, ResultError, unknown_name
 
 COMMANDS = (
@@ -25,13 +25,19 @@ COMMANDS = (
 )  # fmt: skip
 """Subcommands; each is the click command of its own name in the module of its own name."""
 
-INTERRUPTED = 130
+INTERRUPTED = signals.exit_code(signal.SIGINT)
 
 
 class _Interrupted(click.ClickException):
     """Ctrl-C, told apart from what click itself calls an abort."""
 
     exit_code = INTERRUPTED
+
+
+class _Terminated(click.ClickException):
+    """SIGTERM."""
+
+    exit_code = signals.exit_code(signal.SIGTERM)
 
 
 class _Group(click.Group):
@@ -70,26 +76,23 @@ class _Group(click.Group):
     ) -> NoReturn:
         """Run the command line and exit with its code."""
         _reopen_closed_streams()
-        _clean_up_when_terminated()
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         # Taken from the arguments themselves: it stands anywhere, and an error in them precedes every option's value.
         debug = "--debug" in arguments
         arguments = [argument for argument in arguments if argument != "--debug"]
         extra["standalone_mode"] = False
-        try:
-            code = super().main(arguments, prog_name="kvsweep", **extra)
-            sys.stdout.flush()
-        except Exception as error:
-            _fail(error, debug)
-        except KeyboardInterrupt:
-            _fail(_Interrupted("interrupted"), debug)
+        with signals.ending_the_command():
+            try:
+                code = super().main(arguments, prog_name="kvsweep", **extra)
+                sys.stdout.flush()
+                signals.check()
+            except Exception as error:
+                _fail(error, debug)
+            except KeyboardInterrupt:
+                _fail(_Interrupted("interrupted"), debug)
+            except signals.Terminated:
+                _fail(_Terminated("terminated"), debug)
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _clean_up_when_terminated() -> None:
-    """Let SIGTERM end the process by way of every `finally`, so that no half-written file stays."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def _reopen_closed_streams() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from kvsweep import signals
 from kvsweep.catalog.load import ENVIRONMENT
 from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.errors import InputError, ResultError, shown
@@ -93,6 +94,6 @@ def _run(uvicorn: Any, app: Any, listener: socket.socket) -> None:
     try:
         uvicorn.Server(config).run(sockets=[listener])
     except KeyboardInterrupt:
-        pass
+        signals.forget()
     finally:
         listener.close()

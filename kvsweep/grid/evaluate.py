@@ -20,6 +20,7 @@ from kvsweep.grid import kernels
 from kvsweep.grid.plan import Plan
 from kvsweep.policies.context import SIDES, Context
 from kvsweep.policies.registry import Policy, PolicySet, reason_of
+from kvsweep.signals import ENDS
 
 T = TypeVar("T")
 
@@ -136,7 +137,9 @@ class Evaluator:
         out = tuple(np.empty(shape, dtype) for dtype in ("f8", "f8", "i1", "i1"))
         try:
             self._kernels[policy.name](rows, rates, targets, out)
-        except Exception:  # where it fails the evaluation proper leaves the policy out, and says so
+        except ENDS:
+            raise
+        except BaseException:  # where it fails the evaluation proper leaves the policy out, and says so
             return []
         for row, rate, target in np.ndindex(shape):
             values = rows[:, row].tolist()
@@ -181,9 +184,9 @@ class Evaluator:
         arguments = rows, self._rates[slab.rates], self._targets[slab.targets], tuple(out)
         try:
             nonsense = self._kernels[policy.name](*arguments)
-        except MemoryError:
+        except (MemoryError, *ENDS):
             raise
-        except (Exception, SystemExit) as error:  # a decision that raises somewhere on the grid
+        except BaseException as error:  # a decision that raises somewhere on the grid
             message = f"policy {policy.name} ({policy.origin}): decide failed: {reason_of(error)}"
             raise DecisionError(policy.name, message) from error
         if nonsense:

@@ -34,6 +34,7 @@ from kvsweep.grid import kernels, timing
 from kvsweep.grid.fingerprint import fingerprint
 from kvsweep.policies.context import SIDES, Context
 from kvsweep.policies.registry import Policy, reason_of
+from kvsweep.signals import ENDS
 
 # Strict IEEE arithmetic: with reassociation or reciprocals allowed the scan runs 1.8 times as fast, and the
 # kernel's k, times and verdicts would no longer be the scalar path's to the last bit.
@@ -128,9 +129,9 @@ def _called(
     try:
         kernel = build()
         kernel(*arguments)
-    except MemoryError:
+    except (MemoryError, *ENDS):
         raise
-    except (Exception, SystemExit) as error:  # Numba refuses in many ways, and foreign code may raise anything
+    except BaseException as error:  # Numba refuses in many ways, and foreign code may raise anything
         # What fails as plain Python, too, says why more plainly than Numba can.
         policy.choose(request)
         raise PolicyError(
@@ -357,7 +358,9 @@ def nan_where_failing(answer: Callable[..., float]) -> Callable[..., float]:
     def ask(*fields: float) -> float:
         try:
             return answer(*fields)
-        except (Exception, SystemExit):  # foreign code may raise anything
+        except ENDS:
+            raise
+        except BaseException:  # foreign code may raise anything
             return math.nan
 
     return ask
@@ -384,9 +387,9 @@ def _refusing(
     """
     try:
         return build()
-    except MemoryError:
+    except (MemoryError, *ENDS):
         raise
-    except (Exception, SystemExit) as error:  # as in `_called`
+    except BaseException as error:  # as in `_called`
         ask()
         raise PolicyError(f"{what}: cannot be compiled: {_reason(error, function)}") from error
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from kvsweep.errors import PolicyError, shown, unknown_name
 from kvsweep.policies.context import SIDES, Context
+from kvsweep.signals import ENDS
 
 ENTRY_POINT_GROUP = "kvsweep.policies"
 
@@ -61,7 +62,9 @@ class Policy:
             reassigned, mode = answer
             reassigned = float(reassigned)
             label = self._label_of(mode)
-        except (Exception, SystemExit) as error:
+        except ENDS:
+            raise
+        except BaseException as error:
             raise PolicyError(f"policy {self.name} ({self.origin}): decide failed: {reason_of(error)}") from error
         if math.isnan(reassigned):
             raise PolicyError(f"policy {self.name} ({self.origin}): decide returned NaN blocks; allowed: a number")
@@ -131,7 +134,9 @@ def load_policies(files: Iterable[str | Path] = ()) -> PolicySet:
             taken = sum(len(other.modes) for other in found.values())
             if taken + len(policy.modes) > _MAX_MODES:
                 raise PolicyError(f"more than {_MAX_MODES} decision modes over all policies")
-        except (Exception, SystemExit) as error:  # foreign code: whatever it raises stays its own problem
+        except ENDS:
+            raise
+        except BaseException as error:  # foreign code: whatever it raises stays its own problem
             problems.append(f"{origin}: left out: {reason_of(error)}")
         else:
             found[policy.name] = policy

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from kvsweep import signals
 from kvsweep.errors import InputError, ResultError, shown
 
 
@@ -20,13 +22,17 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary: Path | None = None
     try:
         temporary = _temporary(path)
+        signals.UNFINISHED.add(temporary)
         yield temporary
+        if threading.current_thread() is threading.main_thread():
+            signals.check()
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # netCDF4 reports a full disk as RuntimeError
         raise ResultError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+            signals.UNFINISHED.discard(temporary)
 
 
 def _temporary(path: Path) -> Path:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from kvsweep.cluster.policies import eviction, gateway, retention
 from kvsweep.errors import PolicyError, unknown_name
 from kvsweep.policies.registry import IDENTIFIER, KINDS, RETRIEVAL, foreign_modules, reason_of, takes_one_argument
+from kvsweep.signals import ENDS
 
 
 class GatewayContext(NamedTuple):
@@ -105,7 +106,9 @@ class Plugin:
         """Return the answer for a context of these fields; raises PolicyError where the policy fails."""
         try:
             return float(self.decide(self.context(*fields)))
-        except (Exception, SystemExit) as error:
+        except ENDS:
+            raise
+        except BaseException as error:
             raise PolicyError(f"{self}: {FUNCTIONS[self.kind]} failed: {reason_of(error)}") from error
 
     def __str__(self) -> str:
@@ -162,7 +165,9 @@ def _load(kind: str, files: Iterable[str | Path]) -> tuple[dict[str, Plugin], li
             if plugin.name in found or plugin.name in BUILT_IN[kind]:
                 taken = found[plugin.name].origin if plugin.name in found else "a built-in policy"
                 raise PolicyError(f"name {plugin.name!r} is already taken by {taken}")
-        except (Exception, SystemExit) as error:  # foreign code: whatever it raises stays its own problem
+        except ENDS:
+            raise
+        except BaseException as error:  # foreign code: whatever it raises stays its own problem
             problems.append(f"{origin}: left out: {reason_of(error)}")
         else:
             found[plugin.name] = plugin
