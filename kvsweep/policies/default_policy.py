@@ -5,7 +5,7 @@ from kvsweep.policies.context import Context
 name = "default_policy"
 label = "Restore"
 description = "Restore all hits, recompute only the misses."
-color = "#e01c1c"
+color = "#0e8f8f"
 order = 20
 recomputes = "any"
 modes = ("fixed_default",)

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from kvsweep.report.labels import listed, number
-from kvsweep.report.page import frame, rows_table
+from kvsweep.report.page import Cell, frame, listing, rows_table, summary_table
 from kvsweep.results.files import replacing
 
 _MODEL = "The analytic model takes a lone request and lets restore and recompute overlap: the longer of both counts. "
@@ -83,7 +83,7 @@ def _table(ds: xr.Dataset) -> str:
         "predicted, serial [s]", "cluster, without waiting [s]", f"cluster over {kind}", "Waiting [s]", "TTFT [s]",
         "TTFT of all requests [s]",
     )  # fmt: skip
-    rows = []
+    rows: list[list[Cell]] = []
     for i, label in enumerate(ds["policy_label"].values):
         one = mean.isel(policy=i)
         due, real = float(one[expected]), float(one["simulated_time"])
@@ -93,14 +93,8 @@ def _table(ds: xr.Dataset) -> str:
             f"{real / due:.3f}" if due else "–",
             *(number(float(one[name])) for name in ("simulated_wait", "ttft", "mean_ttft")),
         )  # fmt: skip
-        title = escape(str(ds["policy_description"].values[i]))
-        name = f'<th scope="row" title="{title}">{escape(str(label))}</th>'
-        rows.append(f"<tr>{name}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Means by policy"><table class="summary-table">'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        rows.append([(str(label), str(ds["policy_description"].values[i])), *cells])
+    return summary_table("Means by policy", heads, rows)
 
 
 def _picture(ds: xr.Dataset) -> str:
@@ -124,7 +118,7 @@ def _provenance(ds: xr.Dataset) -> str:
         ("Made by", f"{ds.attrs.get('source', '')}, {ds.attrs.get('history', '')}"),
     ]
     files = "".join(
-        f"<p>{name}</p><pre>{escape(str(ds.attrs.get(attribute, '')).strip())}</pre>"
+        listing(name, str(ds.attrs.get(attribute, "")).strip())
         for name, attribute in (("Cluster file", "kvsweep_config"), ("Profile", "kvsweep_profile"))
     )
     return f'<div class="columns"><div>{rows_table(rows)}</div><div>{files}</div></div>'

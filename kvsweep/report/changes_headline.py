@@ -8,8 +8,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from kvsweep.report.headline import box, share
-from kvsweep.report.labels import label, listed, number, shorten, unit
+from kvsweep.report.headline import EVERYWHERE, box, share
+from kvsweep.report.labels import in_sentence, label, listed, number, shorten, unit
+from kvsweep.report.provenance import setting
 from kvsweep.results.compare import Comparison, PolicyComparison, TimeChange
 
 CHANGES = ("fail_both", "pass_both", "pass_to_fail", "fail_to_pass")
@@ -101,7 +102,7 @@ def _where(ds: xr.Dataset, chosen: NDArray[np.bool_], dims: list[str], what: str
     count = int(chosen.sum())
     if count == 1:
         return f"One point passes {what}{f': at {place}' if place else ''}."
-    spread = f"all lie at {place}" if place else "lie along the whole of every axis"
+    spread = f"all lie at {place}" if place else f"are spread over {EVERYWHERE}"
     return f"The {count:,} points that pass {what} {spread}."
 
 
@@ -136,16 +137,13 @@ def _times(found: Comparison, names: list[str]) -> str:
 def _settings(found: Comparison) -> str:
     if not found.differences:
         return "Both have the same configuration."
-    shown = [f"{_lower(each.name)} ({_side(each.a)} → {_side(each.b)})" for each in found.differences[:3]]
+    shown = [
+        f"{_lower(each.name)} ({setting(each.name, each.a, 30)} → {setting(each.name, each.b, 30)})"
+        for each in found.differences[:3]
+    ]
     more = len(found.differences) - len(shown)
     return f"What differs: {', '.join(shown)}{f' and {more} more' if more else ''}."
 
 
-def _side(text: str | None) -> str:
-    return "not set" if text is None else shorten(text, 30)
-
-
 def _lower(name: str) -> str:
-    """Return a label as it stands within a sentence."""
-    text = label(name)
-    return text if text.isupper() or text[:2].isupper() else text[:1].lower() + text[1:]
+    return in_sentence(label(name))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from kvsweep.report import provenance
 from kvsweep.report.changes import pack_changes
 from kvsweep.report.changes_headline import place_text, seconds_text
 from kvsweep.report.labels import label, number, shorten, unit
-from kvsweep.report.page import assemble, maps_markup, reproduction, rows_table, summary
+from kvsweep.report.page import assemble, maps_markup, reproduction, rows_table, summary, summary_table
 from kvsweep.report.payload import DEFAULT_BUDGET, Payload
 from kvsweep.results.compare import Comparison, PolicyComparison, TimeChange, compare
 from kvsweep.results.files import replacing
@@ -82,7 +81,7 @@ def _counts(found: Comparison, payload: Payload) -> str:
         [_policy_name(payload, index), *(f"{count(row):,}" for _, count in _COUNTS)]
         for index, row in enumerate(found.policies)
     ]
-    return _table(f"Verdicts in A → B at the {found.points:,} points that both have", heads, rows, "summary-table")
+    return summary_table(f"Verdicts in A → B at the {found.points:,} points that both have", heads, rows)
 
 
 def _times(found: Comparison, payload: Payload) -> str:
@@ -95,7 +94,7 @@ def _times(found: Comparison, payload: Payload) -> str:
         dims = {dim for spec in specs for dim in spec["dims"] if row.worst.ratio != row.best.ratio}
         cells = [text for change in (row.worst, row.best) for text in _change(change, dims)]
         rows.append([_policy_name(payload, index), *cells])
-    table = _table("The largest and smallest change of each policy’s total time", heads, rows, "summary-table places")
+    table = summary_table("The largest and smallest change of each policy’s total time", heads, rows, "places")
     return f'<section aria-labelledby="kv-times"><h2 id="kv-times">Total time</h2>{table}</section>'
 
 
@@ -106,9 +105,11 @@ def _change(change: TimeChange, dims: set[str]) -> list[str]:
 
 def _configuration(found: Comparison) -> str:
     heads = ["Setting", "A", "B"]
-    rows = [[_setting_name(each.name), *(_setting(each.name, text) for text in (each.a, each.b))]
+    rows = [[_setting_name(each.name), *(provenance.setting(each.name, text) for text in (each.a, each.b))]
             for each in found.differences]  # fmt: skip
-    table = _table("Settings, what they resolved to, and origin, where they differ", heads, rows, "settings")
+    table = summary_table(
+        "Settings, what they resolved to, and origin, where they differ", heads, rows, "places settings"
+    )
     body = table if rows else "<p>Both sweeps have the same configuration.</p>"
     return f'<section aria-labelledby="kv-settings"><h2 id="kv-settings">Configuration</h2>{body}</section>'
 
@@ -116,16 +117,6 @@ def _configuration(found: Comparison) -> str:
 def _setting_name(name: str) -> str:
     units = unit(name)
     return f"{label(name)} [{units}]" if units and units not in provenance.PREFIXED else label(name)
-
-
-def _setting(name: str, text: str | None) -> str:
-    """Return one side of a difference, large quantities with a prefix."""
-    if text is None:
-        return "not set"
-    if unit(name) in provenance.PREFIXED:
-        with contextlib.suppress(ValueError):  # of a range, or a number typed with its unit
-            return provenance.quantity(float(text), unit(name))
-    return shorten(text, 300)
 
 
 def _one_sided(found: Comparison) -> str:
@@ -166,18 +157,3 @@ def _provenance(datasets: tuple[xr.Dataset, xr.Dataset], names: tuple[str, str],
 
 def _policy_name(payload: Payload, index: int) -> str:
     return f"{index + 1} {payload.header['policies'][index]['label']}"
-
-
-def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> str:
-    """Return a table of texts whose first column names the rows, as markup."""
-    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
-    body = "".join(
-        f'<tr><th scope="row"><span class="clip" title="{escape(first)}">{escape(first)}</span></th>'
-        + "".join(f"<td>{escape(text)}</td>" for text in rest)
-        + "</tr>"
-        for first, *rest in rows
-    )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="{style}">'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )

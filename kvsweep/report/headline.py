@@ -9,11 +9,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from kvsweep.report.labels import label, listed, number, shorten, unit
+from kvsweep.report.labels import IN_TOKENS, block_tokens, in_sentence, label, listed, number, shorten, unit
 from kvsweep.results import analysis
 from kvsweep.results.ranking import simplest_first
 
 PASS = analysis.VERDICTS.index("pass")
+EVERYWHERE = "every value of every axis"
+"""Where points lie that no range of an axis holds."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _where(ds: xr.Dataset, fails: NDArray[np.bool_], dims: list[str], who: str) 
     parts = box(ds, fails, dims)
     share_of = share(int(fails.sum()), fails.size)
     if not parts:
-        return f"{who} fails at {share_of} of the points, somewhere along the whole of every axis."
+        return f"{who} fails at {share_of} of the points, spread over {EVERYWHERE}."
     return f"{who} fails at {share_of} of the points, all of them at {listed(parts)}."
 
 
@@ -92,23 +94,27 @@ def box(ds: xr.Dataset, chosen: NDArray[np.bool_], dims: list[str]) -> list[str]
     parts = []
     for axis, dim in enumerate(dims):
         hit = np.asarray(chosen.any(axis=tuple(other for other in range(chosen.ndim) if other != axis)))
-        text = _range(ds[dim], dim, hit)
+        text = _range(ds[dim], dim, hit, block_tokens(ds))
         if text:
             parts.append(text)
     return parts
 
 
-def _range(axis: xr.DataArray, dim: str, hit: NDArray[np.bool_]) -> str:
-    """Return the part of an axis where failures occur, empty where that is the whole axis."""
+def _range(axis: xr.DataArray, dim: str, hit: NDArray[np.bool_], tokens_per_block: float | None) -> str:
+    """Return the part of an axis where failures occur, empty where that is the whole axis; blocks as tokens."""
     if hit.all() or not hit.any():
         return ""
+    if dim in IN_TOKENS and tokens_per_block is not None:
+        axis = axis * tokens_per_block
+        name, suffix = in_sentence(IN_TOKENS[dim]), " tokens"
+    else:
+        name = in_sentence(label(dim))
+        suffix = f" {unit(dim, axis)}" if unit(dim, axis) else ""
     values = axis.values[hit]
-    name = label(dim).lower() if not label(dim).isupper() else label(dim)
     if axis.dtype.kind not in "fiu":
         shown = [shorten(str(value), 30) for value in values[:4]]
         return f"{name} {listed(shown) if len(values) <= 4 else ', '.join(shown) + ', …'}"
     low, high = float(values.min()), float(values.max())
-    suffix = f" {unit(dim, axis)}" if unit(dim, axis) else ""
     if low == high:
         return f"{name} {number(low)}{suffix}"
     if low == float(axis.min()):
@@ -139,10 +145,11 @@ def _speed(ds: xr.Dataset, names: list[str], best: int, worst: int) -> str:
     if median < 1.0:
         other = f"median time {median:.2g} of {names[best]}"
         return f"{names[worst]} is all the same the faster of the two at most points ({other})."
-    return (
-        f"{names[best]} is {number(round(median, 2))} times as fast as {names[worst]} in the median, "
-        f"at most {number(round(most, 2))} times."
-    )
+    if round(most, 2) == 1.0:
+        return f"{names[best]} and {names[worst]} take equally long."
+    usual = "as" if round(median, 2) == 1.0 else f"{number(round(median, 2))} times as"
+    most_often = f"{names[best]} is {usual} fast as {names[worst]} in the median"
+    return f"{most_often}, at most {number(round(most, 2))} times as fast."
 
 
 def _speed_at(ds: xr.Dataset, names: list[str], best: int, worst: int) -> str:

@@ -53,6 +53,12 @@ _SHORT = {
     "seed": "Seed",
 }
 
+STATE_WORDS = ("fail", "too slow", "overloaded", "pass")
+"""What a reader calls the codes of `results.analysis.VERDICTS`: by what is missed, not by what is met."""
+
+IN_TOKENS = {"total_blocks": "Prompt", "miss_blocks": "Prompt cached nowhere"}
+"""Axes counted in blocks, and what they are called where they are told in tokens."""
+
 _UNITS = {"1": "", "s-1": "1/s", "d-1": "1/day", "d": "days", "byte": "B", "byte s-1": "B/s"}
 _OWN_UNITS = {"peak_flops": "FLOP/s", "storage_throughput": "blocks/s", "recompute_throughput": "blocks/s"}
 
@@ -70,10 +76,21 @@ def title_of(text: str) -> str:
     return text if text.startswith("vLLM") else text[:1].upper() + text[1:]
 
 
+def in_sentence(text: str) -> str:
+    """Return a label as it stands within a sentence: small, unless it is an abbreviation."""
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
+
+
 def unit(name: str, array: xr.DataArray | None = None) -> str:
     """Return the unit as it is printed, empty for counts, shares and texts."""
     stored = NAMES[name].units if name in NAMES else str(array.attrs.get("units", "")) if array is not None else ""
     return _OWN_UNITS.get(name, _UNITS.get(stored, stored))
+
+
+def block_tokens(ds: xr.Dataset) -> float | None:
+    """Return the tokens in a block [token], None where that is not one number."""
+    found = ds.coords.get("tokens_per_block")
+    return float(found) if found is not None and found.ndim == 0 else None
 
 
 def number(value: float) -> str:

@@ -19,9 +19,13 @@ from kvsweep.report.payload import Payload
 
 SCRIPTS = (
     "format.js", "scale.js", "cube.js", "palette.js", "views.js", "paint.js", "dom.js", "state.js", "panels.js",
-    "legend.js", "readout.js", "chart.js", "exports.js", "controls.js", "viewer.js",
+    "legend.js", "readout.js", "chart.js", "curves.js", "exports.js", "controls.js", "viewer.js",
 )  # fmt: skip
 """The viewer, in the order it is put together; a page adds a source of data and starts it."""
+
+
+LONGEST_LISTING = 24
+"""Lines of a text to be copied beyond which it is folded."""
 
 
 def assemble(payload: Payload, parts: dict[str, str], modules: Sequence[str]) -> str:
@@ -131,8 +135,48 @@ def reproduction(ds: xr.Dataset) -> str:
         ("Study file, for kvsweep sweep STUDY.yaml", str(ds.attrs.get("kvsweep_config", "")).strip()),
         ("Python", provenance.python_call(ds)),
     )
-    again = "".join(f"<p>{name}</p><pre>{escape(text)}</pre>" for name, text in ways if text)
+    again = "".join(listing(name, text) for name, text in ways if text)
     return again or "<p>The file does not say how it was made.</p>"
+
+
+def listing(name: str, text: str) -> str:
+    """Return a text to be copied under its name, as markup; a long one is folded."""
+    lines = text.count("\n") + 1
+    box = f"<pre>{escape(text)}</pre>"
+    if lines <= LONGEST_LISTING:
+        return f"<p>{escape(name)}</p>{box}"
+    return f"<details><summary>{escape(name)} ({lines} lines)</summary>{box}</details>"
+
+
+Cell = str | tuple[str, str]
+"""A text, or one with the title that says more."""
+
+
+def summary_table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Cell]], style: str = "") -> str:
+    """Return a table of texts whose first column names the rows, as markup; narrow windows show it without columns.
+
+    Roles are spelled out, since browsers forget those of tables that are laid out otherwise.
+    """
+
+    def cell(tag: str, role: str, content: Cell, head: str) -> str:
+        text, title = content if isinstance(content, tuple) else (content, "")
+        about = f' title="{escape(title)}"' if title else ""
+        if tag == "td":
+            return f'<td role="cell" data-head="{escape(head)}"{about}>{escape(text)}</td>'
+        return f'<th scope="row" role="{role}"><span class="clip"{about}>{escape(text)}</span></th>'
+
+    body = "".join(
+        '<tr role="row">'
+        + "".join(cell("td" if i else "th", "rowheader", content, heads[i]) for i, content in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    top = "".join(f'<th scope="col" role="columnheader">{escape(text)}</th>' for text in heads)
+    classes = f"summary-table {style}".strip()
+    return (
+        f'<table class="{classes}" role="table"><caption>{escape(caption)}</caption>'
+        f'<thead role="rowgroup"><tr role="row">{top}</tr></thead><tbody role="rowgroup">{body}</tbody></table>'
+    )
 
 
 def rows_table(rows: provenance.Rows) -> str:

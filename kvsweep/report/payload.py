@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from kvsweep.errors import InputError
 from kvsweep.report.headline import headline
-from kvsweep.report.labels import label, unit
+from kvsweep.report.labels import IN_TOKENS, block_tokens, label, unit
 from kvsweep.results import analysis
 from kvsweep.results.ranking import simplest_first
 
@@ -37,7 +37,7 @@ DEFAULT_BUDGET = 4_000_000
 """Grid points a report may hold, policies not counted."""
 
 AXIS_PREFERENCE = ("request_rate", "p95_seconds", "hit_ratio", "miss_blocks", "total_blocks", "stack")
-_SHARED = ("total_blocks", "miss_blocks", "storage_throughput", "recompute_throughput")
+_SHARED = ("total_blocks", "miss_blocks", "storage_throughput", "recompute_throughput", "tokens_per_block")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,9 @@ def pack(ds: xr.Dataset, cells_budget: int = DEFAULT_BUDGET) -> Payload:
     for name, array in _arrays(numbers, dims, verdict):
         values, kept = independent(array, dims)
         planes.add(name, values, kept, _residue(numbers, name, array) if _is_large(values) else math.inf)
-    return Payload(_header(ds, dims, verdict) | {"planes": planes.specs, "ranges": planes.ranges}, planes.stored)
+    most = float(ds["tokens_per_block"].max())
+    ranges = planes.ranges | {"reassigned_tokens": [each * most for each in planes.ranges["reassigned_hit_blocks"]]}
+    return Payload(_header(ds, dims, verdict) | {"planes": planes.specs, "ranges": ranges}, planes.stored)
 
 
 def _bare(ds: xr.Dataset) -> xr.Dataset:
@@ -234,10 +236,12 @@ def _header(ds: xr.Dataset, dims: list[str], verdict: NDArray[np.uint8]) -> dict
     axes = default_axes({dim: ds.sizes[dim] for dim in dims})
     passes = verdict == analysis.VERDICTS.index("pass")
     answer = headline(ds, verdict, dims)
+    one_axis = sum(ds.sizes[dim] > 1 for dim in dims) == 1
     return {
         "format": FORMAT,
         "title": str(ds.attrs.get("title", "Restore or recompute")),
-        "dims": [describe_dim(ds, dim) for dim in dims],
+        "view": "total_time" if one_axis else "verdict",  # over one axis there are curves to see, not maps
+        "dims": [describe_dim(ds, dim, block_tokens(ds)) for dim in dims],
         "scalars": _scalars(ds),
         "policies": describe_policies(ds),
         "simplest": simplest_first(ds["policy_modes"].values, ds["policy_order"].values),
@@ -256,9 +260,13 @@ def describe_policies(ds: xr.Dataset) -> list[dict[str, str]]:
     return [{key: str(ds[name].values[index]) for key, name in columns.items()} for index in range(ds.sizes["policy"])]
 
 
-def describe_dim(ds: xr.Dataset, name: str) -> dict[str, Any]:
-    """Return what the viewer needs to know of an axis."""
+def describe_dim(ds: xr.Dataset, name: str, tokens_per_block: float | None = None) -> dict[str, Any]:
+    """Return what the viewer needs to know of an axis; one of blocks is told in tokens where a block is so many."""
     axis = ds[name]
+    if name in IN_TOKENS and tokens_per_block is not None:
+        values = (axis.values.astype(float) * tokens_per_block).tolist()
+        about = {"label": IN_TOKENS[name], "unit": "tokens", "kind": "number", "per": tokens_per_block}
+        return {"name": name, **about, "values": values}
     # An endless store (disk_capacity inf) has no place on a scale: such an axis is a list of labels.
     numeric = axis.dtype.kind in "fiu" and bool(np.isfinite(axis.values).all())
     texts = [f"{value:g}" if axis.dtype.kind in "fiu" else str(value) for value in axis.values]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 
 import numpy as np
 import xarray as xr
 
-from kvsweep.report.labels import label, number, unit
+from kvsweep.report.labels import IN_TOKENS, block_tokens, label, number, shorten, unit
 from kvsweep.report.payload import Payload
 from kvsweep.results.attrs import mapping_attr
 
@@ -27,8 +28,17 @@ _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def axes_rows(ds: xr.Dataset) -> Rows:
-    """Return each axis of the workload and deployment with its range, or its one value."""
-    return [(label(name), _extent(ds[name], name)) for name in WORKLOAD if name in ds.coords]
+    """Return each axis of the workload with its range, or its one value; blocks as tokens, too."""
+    tokens = block_tokens(ds)
+    rows: Rows = []
+    for name in (name for name in WORKLOAD if name in ds.coords):
+        text = _extent(ds[name], name)
+        if name in IN_TOKENS and tokens is not None:
+            text = f"{_extent(ds[name] * tokens, name)} tokens: {text} blocks of {number(tokens)}"
+            rows.append((IN_TOKENS[name], text))
+        else:
+            rows.append((label(name), text))
+    return rows
 
 
 def deployment_rows(ds: xr.Dataset) -> Rows:
@@ -112,6 +122,16 @@ def _extent(axis: xr.DataArray, name: str) -> str:
         return quantity(float(values[0]), unit(name, axis))
     span = f"{quantity(float(values[0]), unit(name, axis))} to {quantity(float(values[-1]), unit(name, axis))}"
     return span + (f", {axis.size} points" if axis.dims == (name,) else varies)
+
+
+def setting(name: str, text: str | None, longest: int = 300) -> str:
+    """Return a setting as somebody gave it, large quantities with a prefix."""
+    if text is None:
+        return "not set"
+    if unit(name) in PREFIXED:
+        with contextlib.suppress(ValueError):  # of a range, or a number typed with its unit
+            return quantity(float(text), unit(name))
+    return shorten(text, longest)
 
 
 def quantity(value: float, units: str) -> str:

@@ -8,7 +8,7 @@ import xarray as xr
 
 from kvsweep.report.headline import share
 from kvsweep.report.labels import label, shorten
-from kvsweep.report.page import assemble, maps_markup, rows_table, summary
+from kvsweep.report.page import Cell, assemble, listing, maps_markup, rows_table, summary, summary_table
 from kvsweep.report.payload import DEFAULT_BUDGET, Payload
 from kvsweep.report.study_payload import BEST, FAR, NEARLY, pack_study
 from kvsweep.results.attrs import mapping_attr
@@ -33,25 +33,15 @@ def render_study(ds: xr.Dataset, cells_budget: int = DEFAULT_BUDGET) -> str:
 
 
 def _counts(payload: Payload) -> str:
-    heads = "".join(
-        f'<th scope="col">{text}</th>' for text in ("Choice", "Best", "Within 5 %", "Slower", "First of the best")
-    )  # fmt: skip
-    rows = []
+    heads = ("Choice", "Best", "Within 5 %", "Slower", "First of the best")
+    rows: list[list[Cell]] = []
     for index, policy in enumerate(payload.header["policies"]):
         counts = payload.header["counts"][index]
         total = sum(counts)
-        cells = "".join(f"<td>{share(counts[state], total)}</td>" for state in (BEST, NEARLY, FAR))
-        name = (
-            f'<span class="clip" title="{escape(policy["description"])}">{index + 1} {escape(policy["label"])}</span>'
-        )
+        cells = [share(counts[state], total) for state in (BEST, NEARLY, FAR)]
         won = share(payload.header["sufficient"][index], total)
-        rows.append(f'<tr><th scope="row">{name}</th>{cells}<td>{won}</td></tr>')
-    caption = f"<caption>Share of {sum(payload.header['counts'][0]):,} settings, by mean TTFT</caption>"
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Whole study by choice">'
-        f'<table class="summary-table">{caption}'
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )  # fmt: skip
+        rows.append([(f"{index + 1} {policy['label']}", policy["description"]), *cells, won])
+    return summary_table(f"Share of {sum(payload.header['counts'][0]):,} settings, by mean TTFT", heads, rows)
 
 
 def _provenance(ds: xr.Dataset) -> str:
@@ -73,13 +63,13 @@ def _provenance(ds: xr.Dataset) -> str:
         ("Notes", str(ds.attrs.get("comment", ""))),
         *([("Known beforehand", str(ds.attrs["kvsweep_foresight"]))] if "kvsweep_foresight" in ds.attrs else []),
     ]
+    config = str(ds.attrs.get("kvsweep_config", "")).strip()
     parts = [
         f"<div><h3>Axes</h3>{rows_table(axes)}</div>",
         f"<div><h3>Held</h3>{rows_table(fixed)}</div>" if fixed else "",
         f"<div><h3>Origin</h3>{rows_table(about)}</div>",
         f"<div><h3>Failed</h3>{rows_table(failures)}</div>" if failures else "",
-        "<div><h3>To reproduce</h3><p>Study file, for kvsweep cluster sweep STUDY.yaml</p>"
-        f"<pre>{escape(str(ds.attrs.get('kvsweep_config', '')).strip())}</pre></div>",
+        f"<div><h3>To reproduce</h3>{listing('Study file, for kvsweep cluster sweep STUDY.yaml', config)}</div>",
     ]
     return (
         '<section aria-labelledby="kv-provenance"><h2 id="kv-provenance">Where the numbers come from</h2>'

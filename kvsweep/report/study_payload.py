@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from kvsweep.errors import InputError
-from kvsweep.report.labels import label, listed, number, shorten
+from kvsweep.report.labels import in_sentence, label, listed, number, shorten
 from kvsweep.report.payload import (
     DEFAULT_BUDGET,
     FORMAT,
@@ -39,12 +39,12 @@ NO_RESULT, FAR, NEARLY, BEST = range(4)
 _LOOK = (
     {"name": "no_result", "text": "No result", "letter": "–", "note": "", "pattern": "cross", "light": "#c9ced6",
      "dark": "#4a515c"},
-    {"name": "slower", "text": "Slower by over 5 %", "letter": "S", "note": "", "pattern": "dots", "light": "#aab1bb",
-     "dark": "#596270"},
-    {"name": "near", "text": "Within 5 % of the best", "letter": "N", "note": "", "pattern": "diagonal",
-     "light": "#79b6e2", "dark": "#3b73a8"},
-    {"name": "best", "text": "Least mean TTFT", "letter": "B", "note": "best", "pattern": "plain", "light": "#e6edd0",
-     "dark": "#7f9447"},
+    {"name": "slower", "text": "Slower by over 5\N{NO-BREAK SPACE}%", "letter": "S", "note": "", "pattern": "dots",
+     "light": "#aab1bb", "dark": "#596270"},
+    {"name": "near", "text": "Within 5\N{NO-BREAK SPACE}% of the best", "letter": "N", "note": "",
+     "pattern": "diagonal", "light": "#9cc4e8", "dark": "#44719f"},
+    {"name": "best", "text": "Least mean TTFT", "letter": "B", "note": "best", "pattern": "plain", "light": "#1f5fa8",
+     "dark": "#8fc4f8"},
 )  # fmt: skip
 _FIGURES: tuple[tuple[str, str, str | None, str], ...] = (
     ("ttft_mean", "ttft", "mean", "TTFT mean [s]"), ("ttft_p95", "ttft", "p95", "TTFT P95 [s]"),
@@ -166,7 +166,7 @@ def point_text(name: str, value: Any) -> str:
 
 def _held(name: str) -> dict[str, Any]:
     """Return an axis of one point, for studies with fewer than two."""
-    return {"name": name, "label": name.capitalize(), "unit": "", "kind": "category", "values": ["all"]}
+    return {"name": name, "label": name.capitalize(), "unit": "", "kind": "category", "values": ["all"], "held": True}
 
 
 def _header(
@@ -184,6 +184,8 @@ def _header(
     return {
         "format": FORMAT,
         "title": str(ds.attrs.get("title", "Cluster study")),
+        "who": "Choice",
+        "view": "ttft_mean" if sum(len(dim["values"]) > 1 for dim in dims) == 1 else "verdict",
         "dims": list(dims),
         "scalars": {},
         "policies": [
@@ -218,21 +220,19 @@ def headline(
     sentences = []
     if len(choices) > 1:
         most = [choice.label for choice, won in zip(choices, wins, strict=True) if won == wins.max()]
-        share = 100.0 * wins.max() / cells
+        share = "all" if wins.max() == cells else f"{100.0 * wins.max() / cells:.3g} % of"
         verb = "gives" if len(most) == 1 else "give"
-        sentences.append(
-            f"{shorten(listed(most), 120)} {verb} the least mean TTFT in {share:.3g} % of {cells:,} settings."
-        )
+        sentences.append(f"{shorten(listed(most), 120)} {verb} the least mean TTFT in {share} {cells:,} settings.")
     index = np.unravel_index(np.nanargmin(mean), mean.shape)
     least, worst = float(np.nanmin(mean)), float(np.nanmax(mean))
     where = [
-        f"{label(name)} {point_text(name, ds[name].values[at].item())}"
+        f"{in_sentence(label(name))} {point_text(name, ds[name].values[at].item())}"
         for name, at in zip(dims, index[1:], strict=True)
         if name in ds.dims
     ]
-    who = f"{choices[int(index[0])].label}: " if len(choices) > 1 else ""
-    place = f" at {who}{', '.join(where)}" if where or who else ""
-    sentences.append(f"The least mean TTFT is {number(least)} s{place}; the greatest is {number(worst)} s.")
+    who = f" with {choices[int(index[0])].label}" if len(choices) > 1 else ""
+    place = f" at {listed(where)}" if where else ""
+    sentences.append(f"The least mean TTFT is {number(least)} s{who}{place}; the greatest is {number(worst)} s.")
     if "seed" in ds.dims:
         sentences.append(f"Figures are means over {ds.sizes['seed']} seeds.")
     failed, pending = (int(ds.attrs.get(f"kvsweep_{name}", 0)) for name in ("failed", "pending"))

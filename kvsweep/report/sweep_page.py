@@ -8,14 +8,12 @@ import xarray as xr
 
 from kvsweep.report import provenance
 from kvsweep.report.headline import share
-from kvsweep.report.labels import shorten
-from kvsweep.report.page import assemble, reproduction, rows_table, summary, viewer_markup
+from kvsweep.report.labels import STATE_WORDS, shorten
+from kvsweep.report.page import Cell, assemble, reproduction, rows_table, summary, summary_table, viewer_markup
 from kvsweep.report.payload import Payload
 from kvsweep.results.analysis import VERDICTS
 
 EMBEDDED = ("source.js", "embedded.js")
-
-_STATES = ("Fail", "Throughput only", "Latency only", "Pass")
 
 
 def render(ds: xr.Dataset, payload: Payload) -> str:
@@ -37,23 +35,14 @@ def _whole(points: int) -> str:
 def _counts(payload: Payload) -> str:
     counts, enough = payload.header["counts"], payload.header["sufficient"]
     order = [VERDICTS.index(name) for name in ("pass", "latency_only", "throughput_only", "fail")]
-    heads = "".join(f'<th scope="col">{text}</th>' for text in ("Policy", "Passes", *(_STATES[i] for i in order[1:]),
-                                                                "Simplest sufficient"))  # fmt: skip
-    rows = []
+    heads = ("Policy", "Passes", *(STATE_WORDS[i].capitalize() for i in order[1:]), "Simplest sufficient")
+    rows: list[list[Cell]] = []
     for index, policy in enumerate(payload.header["policies"]):
         total = sum(counts[index])
-        cells = "".join(
-            f'<td title="{counts[index][state]:,} points">{share(counts[index][state], total)}</td>' for state in order
-        )
-        title = escape(policy["description"])
-        name = f'<span class="clip" title="{title}">{index + 1} {escape(policy["label"])}</span>'
-        rows.append(f'<tr><th scope="row">{name}</th>{cells}<td>{share(enough[index], total)}</td></tr>')
-    caption = f"<caption>{_whole(sum(counts[0]))}, by policy</caption>"
-    body = "".join(rows)
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Whole sweep by policy">'
-        f'<table class="summary-table">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
-    )  # fmt: skip
+        cells = [(share(counts[index][state], total), f"{counts[index][state]:,} points") for state in order]
+        name = (f"{index + 1} {policy['label']}", policy["description"])
+        rows.append([name, *cells, share(enough[index], total)])
+    return summary_table(f"{_whole(sum(counts[0]))}, by policy", heads, rows)
 
 
 def _provenance(ds: xr.Dataset, payload: Payload) -> str:
@@ -64,7 +53,9 @@ def _provenance(ds: xr.Dataset, payload: Payload) -> str:
         f"<div><h3>Versions, assumptions, precision</h3>{rows_table(provenance.version_rows(ds, payload))}</div>",
         f"<div><h3>To reproduce</h3>{reproduction(ds)}</div>",
     ]  # fmt: skip
-    descriptions = [(policy["label"], policy["description"]) for policy in payload.header["policies"]]
+    descriptions = [
+        (f"{policy['label']} ({policy['id']})", policy["description"]) for policy in payload.header["policies"]
+    ]
     parts.append(f"<div><h3>Policies</h3>{rows_table(descriptions)}</div>")
     return (
         '<section aria-labelledby="kv-provenance"><h2 id="kv-provenance">Where the numbers come from</h2>'

@@ -131,7 +131,7 @@ def speedup(ds: xr.Dataset, faster: str, slower: str) -> xr.DataArray:
 
 _NUMBERS = (
     "meets_slo", "total_time", "reassigned_hit_blocks", "decision_mode", "total_blocks", "miss_blocks",
-    "request_rate", "p95_seconds", "storage_throughput", "recompute_throughput",
+    "request_rate", "p95_seconds", "storage_throughput", "recompute_throughput", "tokens_per_block",
 )  # fmt: skip
 _DESCRIBED = (*_NUMBERS, "policy", "policy_label", "policy_color", "policy_modes", "policy_order", "tier_hit_blocks")
 """What every full sweep holds; a file of somebody else may lack any."""

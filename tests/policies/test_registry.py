@@ -41,7 +41,7 @@ def test_built_in_policies_in_display_order() -> None:
     assert policies.problems == ()
     assert policies["performance_aware"].label == "IO-aware policy"
     assert policies["performance_aware"].modes == ("balanced", "best_effort")
-    assert [policy.color for policy in policies.values()] == ["#4f8cff", "#7a52c7", "#e01c1c", "#33bf59"]
+    assert [policy.color for policy in policies.values()] == ["#4f8cff", "#7a52c7", "#0e8f8f", "#33bf59"]
     assert [policy.order for policy in policies.values()] == [10, 15, 20, 30]
 
 

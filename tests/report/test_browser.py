@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).parents[1] / "browser" / "report.mjs"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 MAKERS = {"small": small, "dense": dense, "hostile": hostile}
 QUANTITIES = (
-    "total_time", "reassigned_hit_blocks", "storage_time", "recompute_time", "gpu_utilization", "storage_utilization",
+    "total_time", "reassigned_tokens", "storage_time", "recompute_time", "gpu_utilization", "storage_utilization",
     "slo_margin",
 )  # fmt: skip
 
@@ -77,7 +77,10 @@ def at(ds: xr.Dataset, point: dict[str, int]) -> xr.Dataset:
 def check_point(ds: xr.Dataset, point: dict[str, int], shown: dict[str, str], bound: float) -> None:
     accessor = at(ds, point).kvsweep
     for quantity in QUANTITIES:
-        array = at(ds, point)[quantity] if quantity in ds else getattr(accessor, quantity)
+        if quantity == "reassigned_tokens":
+            array = at(ds, point)["reassigned_hit_blocks"] * at(ds, point)["tokens_per_block"]
+        else:
+            array = at(ds, point)[quantity] if quantity in ds else getattr(accessor, quantity)
         for policy, value in enumerate(array.values):
             margin = bound * float(at(ds, point)["total_time"].values[policy]) if quantity == "slo_margin" else 0.0
             read = float(shown[f"{quantity}-{policy}"])
@@ -148,7 +151,7 @@ def test_the_keyboard_reaches_everything(seen):
     varying = [dim for dim in ds["meets_slo"].dims if dim != "policy" and ds.sizes[dim] > 1]
     assert len(sliders) == len(varying) - 2 and reached.count("map") == 2
     assert observed["keyboard"]["seen"][-1]["state"]["pin"]
-    assert "Latency target" in observed["keyboard"]["spoken"] or "Blocks" in observed["keyboard"]["spoken"]
+    assert "Latency target" in observed["keyboard"]["spoken"] or "Prompt" in observed["keyboard"]["spoken"]
 
 
 def test_dark_print_and_colour_vision_render(seen):

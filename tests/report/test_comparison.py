@@ -65,7 +65,7 @@ def test_counts_on_the_page_are_those_of_the_comparison(make) -> None:
     assert payload.header["counts"] == [[getattr(row, name) for name in CHANGES] for row in found.policies]
     page = render_comparison(a, b, ("a.nc", "b.nc"))
     table = page[page.index("Verdicts in A → B") : page.index('id="kv-settings"')]
-    cells = [int(text.replace(",", "")) for text in re.findall(r"<td>([\d,]+)</td>", table)]
+    cells = [int(text.replace(",", "")) for text in re.findall(r"<td[^>]*>([\d,]+)</td>", table)]
     expected = [
         [row.fail_to_pass, row.pass_to_fail, row.pass_both, row.fail_both, row.pass_both + row.pass_to_fail,
          row.pass_both + row.fail_to_pass] for row in found.policies

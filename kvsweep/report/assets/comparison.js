@@ -12,9 +12,8 @@ class PairReadOut extends ReadOut {
     this.cells = cube.policies.map(() => ({}));
     const heads = ["At this point", "A", "B", "B / A"].map((text) => make("th", { scope: "col" }, text));
     this.root.replaceChildren(this.where,
-      make("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": this.name },
-        make("table", { class: "readout pair" }, make("thead", {}, make("tr", {}, ...heads)),
-          ...cube.policies.map((policy, i) => this.makeGroup(policy, i)))));
+      make("table", { class: "readout pair", "aria-label": this.name }, make("thead", {}, make("tr", {}, ...heads)),
+        ...cube.policies.map((policy, i) => this.makeGroup(policy, i))));
   }
 
   makeGroup(policy, index) {
@@ -25,12 +24,11 @@ class PairReadOut extends ReadOut {
       return cell(plane, cells[plane].swatch, cells[plane].data);
     };
     const number = (name) => cell(name, (cells[name] = make("data")));
-    const title = `${policyMark(index)} ${policy.label}`;
     const change = state("verdict");
     change.colSpan = 3;
     return make("tbody", {},
       make("tr", { class: "group" },
-        make("th", { scope: "rowgroup", title: policy.label }, make("span", { class: "clip" }, title)), change),
+        make("th", { scope: "rowgroup" }, wrapped(`${policyMark(index)} ${policy.label}`)), change),
       make("tr", {}, make("th", { scope: "row" }, "State"), ...SIDES.map((side) => state(`verdict_${side}`)), make("td")),
       ...PAIRS.map(([quantity, label]) =>
         make("tr", {}, make("th", { scope: "row" }, label), ...[...SIDES, "ratio"].map((part) => number(`${quantity}_${part}`)))));
@@ -40,10 +38,10 @@ class PairReadOut extends ReadOut {
     const { cube, looks } = this;
     this.where.textContent = pointText(cube, point);
     this.cells.forEach((cells, policy) => {
-      for (const [plane, { names, texts, letters, tiles, inks }] of Object.entries(looks)) {
+      for (const [plane, { texts, letters, tiles, inks }] of Object.entries(looks)) {
         const code = cube.stored(plane, policy, point);
         paintSwatch(cells[plane].swatch, tiles[code], letters[code], inks[code]);
-        setData(cells[plane].data, code, plane === "verdict" ? texts[code] : names[code]);
+        setData(cells[plane].data, code, texts[code]);
       }
       for (const [quantity] of PAIRS) {
         const [a, b] = SIDES.map((side) => cube.value(`${quantity}_${side}`, policy, point));

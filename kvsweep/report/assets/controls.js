@@ -7,16 +7,20 @@ function setOptions(select, options, chosen) {
 }
 
 /**
- * Sliders inside `root` for every dim that is not on an axis. `change(name, index)` is called as they move.
- * Sliders that stay are kept, so that the one in use keeps its focus.
+ * Sliders inside `root` for every dim that is not on an axis, lists for those of names. `change(name, index)` is called as
+ * they are used. Those that stay are kept, so that the one in use keeps its focus.
  */
 function showSliders(root, cube, state, change) {
-  const held = cube.dims.filter((dim) => dim.name !== state.x && dim.name !== state.y);
-  const known = new Map([...root.children].map((element) => [element.dataset.dim, element]));
-  const rows = held.map((dim) => known.get(dim.name) ?? makeSlider(dim, change));
+  const held = cube.dims.filter((dim) => dim.name !== state.x && dim.name !== state.y && !dim.held);
+  const known = new Map([...root.children].map((element) => [`${element.dataset.kind} ${element.dataset.dim}`, element]));
+  const rows = held.map((dim) => known.get(`${dim.kind} ${dim.name}`) ?? (dim.kind === "category" ? makeList : makeSlider)(dim, change));
   if (rows.length !== root.children.length || rows.some((row, i) => row !== root.children[i])) root.replaceChildren(...rows);
   for (const [i, dim] of held.entries()) {
     const index = state.at[dim.name];
+    if (dim.kind === "category") {
+      showList(rows[i], dim, index);
+      continue;
+    }
     const [input, output] = [rows[i].querySelector("input"), rows[i].querySelector("output")];
     const text = dimValue(dim, index);
     Object.assign(input, { max: String(dim.values.length - 1), disabled: dim.values.length === 1 });
@@ -27,11 +31,28 @@ function showSliders(root, cube, state, change) {
   }
 }
 
+function makeList(dim, change) {
+  const id = `kv-slider-${dim.name}`;
+  const select = make("select", { id });
+  select.addEventListener("change", () => change(dim.name, Number(select.value)));
+  const row = make("div", { class: "control" }, make("label", { for: id }, dim.label), select);
+  Object.assign(row.dataset, { dim: dim.name, kind: dim.kind });
+  return row;
+}
+
+/** Shows the name at `index`; an open list keeps its options while they are the same. */
+function showList(row, dim, index) {
+  const select = row.lastChild;
+  if (row.values !== dim.values) setOptions(select, dim.values.map((value, i) => [String(i), value]), String(index));
+  Object.assign(row, { values: dim.values });
+  Object.assign(select, { value: String(index), disabled: dim.values.length === 1 });
+}
+
 function makeSlider(dim, change) {
   const id = `kv-slider-${dim.name}`;
   const input = make("input", { type: "range", id, min: "0", max: String(dim.values.length - 1), step: "1" });
   input.addEventListener("input", () => change(dim.name, Number(input.value)));
   const row = make("div", { class: "slider" }, make("label", { for: id }, dim.label), input, make("output", { for: id }));
-  row.dataset.dim = dim.name;
+  Object.assign(row.dataset, { dim: dim.name, kind: dim.kind });
   return row;
 }

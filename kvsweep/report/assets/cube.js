@@ -1,6 +1,6 @@
 // The numbers of a sweep: planes read from a source, sliced and counted.
 
-const VERDICTS = ["fail", "throughput only", "latency only", "pass"];
+const VERDICTS = ["fail", "throughput_only", "latency_only", "pass"];
 const PASS = 3;
 const TOP_CODE = 2 ** 24 - 1;
 
@@ -8,7 +8,9 @@ const TOP_CODE = 2 ** 24 - 1;
 const FIRST_PLANES = ["verdict"];
 const LATER_PLANES = ["total_time", "reassigned_hit_blocks", "storage_time", "recompute_time", "decision_mode",
   ...["verdict", "total_time", "storage_time", "recompute_time"].flatMap((name) => [`${name}_a`, `${name}_b`])];
-const SHARED_PLANES = ["total_blocks", "miss_blocks", "storage_throughput", "recompute_throughput"];
+const SHARED_PLANES = ["total_blocks", "miss_blocks", "storage_throughput", "recompute_throughput", "tokens_per_block"];
+/** Quantities shown in tokens, by those in blocks. */
+const IN_TOKENS = { reassigned_tokens: "reassigned_hit_blocks" };
 
 /** A sweep in memory. `source` has a `header` and `bytes(name)`, a promise of the bytes of a plane. */
 class Cube {
@@ -65,6 +67,11 @@ class Cube {
       note: "covered" };
   }
 
+  /** What the maps are of, one each. */
+  get who() {
+    return this.header.who ?? "Policy";
+  }
+
   /** Name of the plane of codes that `view` draws, or counts in the legend where it draws numbers. */
   codePlane(view) {
     return this.views[view].plane ?? "verdict";
@@ -94,17 +101,18 @@ class Cube {
   /** Everything known of a policy at a point. */
   outcome(policy, point) {
     const get = (quantity) => this.value(quantity, policy, point);
-    const hits = this.stored("total_blocks", null, point) - this.stored("miss_blocks", null, point);
+    const stored = (name) => this.stored(name, null, point);
     const reassigned = get("reassigned_hit_blocks");
+    const tokens = stored("tokens_per_block");
     return {
       verdict: this.stored("verdict", policy, point),
       mode: this.header.modes[this.stored("decision_mode", policy, point)] ?? "",
       total_time: get("total_time"),
       storage_time: get("storage_time"),
       recompute_time: get("recompute_time"),
-      reassigned_hit_blocks: reassigned,
-      storage_blocks: hits - reassigned,
-      recompute_blocks: this.stored("miss_blocks", null, point) + reassigned,
+      reassigned_tokens: reassigned * tokens,
+      storage_tokens: (stored("total_blocks") - stored("miss_blocks") - reassigned) * tokens,
+      recompute_tokens: (stored("miss_blocks") + reassigned) * tokens,
       gpu_utilization: get("gpu_utilization"),
       storage_utilization: get("storage_utilization"),
       slo_margin: get("slo_margin"),
@@ -133,6 +141,10 @@ class Cube {
       const [a, b] = ["total_time_a", "total_time_b"].map((name) => this.reader(name, policy, view));
       // A request of no blocks takes no time in either: that is no change.
       return (ix, iy) => (a(ix, iy) === b(ix, iy) ? 1 : b(ix, iy) / a(ix, iy));
+    }
+    if (quantity in IN_TOKENS) {
+      const [blocks, tokens] = [this.reader(IN_TOKENS[quantity], policy, view), this.planeReader("tokens_per_block", view)];
+      return (ix, iy) => blocks(ix, iy) * tokens(ix, iy);
     }
     if (!this.isDerived(quantity, policy)) return this.planeReader(`${quantity}.${policy}`, view);
     if (quantity === "total_time") {

@@ -20,6 +20,12 @@ function makeSvg(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Text that may break after an underscore or a slash, as the names of policies need. */
+function wrapped(text, properties = {}) {
+  const parts = text.split(/(?<=[_/])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
+  return make("span", { class: "clip", title: text, ...properties }, ...parts);
+}
+
 /** Element whose `value` holds a number in full while its text is rounded. */
 function makeData(value, text) {
   return setData(make("data"), value, text);
@@ -52,7 +58,7 @@ function paintSwatch(canvas, tile, letter, ink) {
     ctx.fillStyle = cssColor(tile);
     ctx.fillRect(9, 3, 14, 16);
     ctx.fillStyle = ink;
-    ctx.font = `700 13px ${FONT}`;
+    ctx.font = `700 14px ${FONT}`;
     ctx.textAlign = "center";
     ctx.textBaseline = "middle";
     ctx.fillText(letter, 16, 11.5);

@@ -48,6 +48,11 @@ function dimTitle(dim) {
   return dim.unit ? `${dim.label} [${dim.unit}]` : dim.label;
 }
 
+/** Value of `dim` at `index` as files have it: in blocks where the page shows tokens. */
+function dimNumber(dim, index) {
+  return dim.per ? dim.values[index] / dim.per : dim.values[index];
+}
+
 /** Text of the value of `dim` at `index`. */
 function dimValue(dim, index, digits = 4) {
   return formatQuantity(dim.values[index], dim.unit, digits);

@@ -12,7 +12,7 @@ class Legend {
     if (shown.some((part, i) => part !== this.shown[i])) this.build(cube, summary, view, theme);
     this.shown = shown;
     const cells = summary.counts[0].reduce((sum, count) => sum + count, 0);
-    this.caption.textContent = `Cells in this view: ${formatCount(cells)} per policy`;
+    this.caption.textContent = `Cells in this view: ${formatCount(cells)} per ${cube.who.toLowerCase()}`;
     summary.counts.forEach((counts, policy) => counts.forEach((count, state) => {
       setData(this.counts[policy][state], count, formatCount(count));
     }));
@@ -23,27 +23,30 @@ class Legend {
   }
 
   build(cube, summary, view, theme) {
-    const parts = [this.stateTable(cube, summary.look)];
+    const { texts, letters, inks, tiles } = summary.look;
+    const keys = [...texts.keys()].reverse().map((state) => make("li", {}, legendKey(tiles[state], letters[state], inks[state], texts[state])));
+    const parts = [make("ul", { class: "keys" }, ...keys), this.stateTable(cube, summary.look)];
     if (summary.look.names === VERDICTS) {
-      const note = "Latency only: GPU or storage would be overloaded. Throughput only: the latency target is missed. Fail: both.";
-      parts.push(make("p", { class: "note" }, note));
+      const note = "Too slow: the latency target is missed. Overloaded: GPU or storage cannot keep up with the request rate. Fail: both.";
+      parts.splice(1, 0, make("p", { class: "note" }, note));
     }
     if (summary.enough) parts.push(this.sufficientTable(cube, theme));
     if (summary.continuous) parts.unshift(colorBar(summary.continuous, cube.views[view]));
     this.root.replaceChildren(...parts);
   }
 
+  /** A row a policy and a column a state, however many policies there are. */
   stateTable(cube, { texts, letters, inks, tiles }) {
     this.counts = cube.policies.map(() => texts.map(() => make("data")));
     this.caption = make("caption");
-    const heads = cube.policies.map((policy, i) =>
-      make("th", { scope: "col", title: policy.label, "aria-label": policy.label }, policyMark(i)));
-    const rows = [...texts.keys()].reverse().map((state) =>
-      make("tr", { class: "state" },
-        make("th", { scope: "row" }, legendKey(tiles[state], letters[state], inks[state], texts[state])),
-        ...this.counts.map((counts, policy) => make("td", { id: `kv-count-${policy}-${state}` }, counts[state]))));
+    const states = [...texts.keys()].reverse();
+    const heads = states.map((state) => make("th", { scope: "col", title: texts[state] },
+      makeSwatch(tiles[state], letters[state], inks[state]), make("span", { class: "unseen" }, texts[state])));
+    const rows = cube.policies.map((policy, i) =>
+      make("tr", { class: "state" }, make("th", { scope: "row" }, wrapped(`${policyMark(i)} ${policy.label}`)),
+        ...states.map((state) => make("td", { id: `kv-count-${i}-${state}` }, this.counts[i][state]))));
     return make("table", { class: "legend" }, this.caption,
-      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "State"), ...heads)),
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, cube.who), ...heads)),
       make("tbody", {}, ...rows));
   }
 
@@ -58,7 +61,7 @@ class Legend {
       return make("tr", { class: "state" }, make("th", { scope: "row" }, key),
         make("td", { id: `kv-enough-${index}` }, this.enough[index]), make("td", {}, this.shares[index]));
     });
-    const heads = ["Policy", "Cells", "Share"].map((text) => make("th", { scope: "col" }, text));
+    const heads = [cube.who, "Cells", "Share"].map((text) => make("th", { scope: "col" }, text));
     return make("table", { class: "legend" },
       make("caption", {}, cube.best.caption),
       make("thead", { class: "unseen" }, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
@@ -66,7 +69,7 @@ class Legend {
 }
 
 function legendKey(tile, letter, ink, text) {
-  return make("span", { class: "key" }, makeSwatch(tile, letter, ink), make("span", { class: "clip", title: text }, text));
+  return make("span", { class: "key" }, makeSwatch(tile, letter, ink), wrapped(text));
 }
 
 function colorBar(scale, view) {

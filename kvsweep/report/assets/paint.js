@@ -6,19 +6,20 @@ const TITLE_FONT = `12.5px ${FONT}`;
 
 const SPARE = document.createElement("canvas");
 
-/** Where the cells of a map lie on a canvas of `width` × `height` CSS pixels, with its ticks. */
-function plotLayout(ctx, width, height, xDim, yDim) {
+/** Where the cells of a map lie on a canvas `width` CSS pixels wide, with its ticks; a map of one row is a strip. */
+function plotLayout(ctx, width, xDim, yDim) {
   ctx.font = TICK_FONT;
   const measure = (text) => ctx.measureText(text).width;
-  const bottom = 42;
   const top = 6;
-  const plotHeight = height - top - bottom;
-  const yTicks = axisTicks(yDim, plotHeight, () => 9);
-  const widest = Math.max(18, ...yTicks.map((tick) => measure(tick.text)));
-  const left = Math.min(widest, width * 0.3) + 30;
+  const [nx, ny] = [xDim.values.length, yDim.values.length];
+  const plotHeight = ny === 1 ? 44 : Math.round(Math.min(340, Math.max(220, width * 0.74))) - 48;
+  const yTicks = ny === 1 ? [] : axisTicks(yDim, plotHeight, () => 9);
+  const widest = Math.max(ny === 1 ? 0 : 18, ...yTicks.map((tick) => measure(tickName(tick.text))));
+  const left = Math.min(widest, width * 0.4) + (ny === 1 ? 8 : 30);
   const plotWidth = width - left - 12;
+  const slant = slantRoom(xDim, plotWidth, measure);
   const xTicks = axisTicks(xDim, plotWidth, (text) => Math.min(measure(text), 80));
-  return { width, height, left, top, plotWidth, plotHeight, xTicks, yTicks, nx: xDim.values.length, ny: yDim.values.length };
+  return { width, height: top + plotHeight + 42 + slant, left, top, plotWidth, plotHeight, slant, xTicks, yTicks, nx, ny };
 }
 
 /** Paints cells: `codes` row by row from the bottom, `tiles[code]` 64 pixels each, or `flat[code]` one colour. */
@@ -98,11 +99,14 @@ function paintAxes(ctx, layout, xDim, yDim, theme) {
   ctx.font = TICK_FONT;
   ctx.fillStyle = theme.text;
   ctx.textBaseline = "top";
-  const room = xDim.kind === "category" ? plotWidth / layout.nx - 6 : 90;
   for (const tick of layout.xTicks) {
     const x = cellX(layout, tick.at);
     drawLine(ctx, x, bottom, x, bottom + 4);
-    const text = fitText(measure, tick.text, room);
+    const text = tickName(tick.text);
+    if (layout.slant) {
+      turned(ctx, x + 4, bottom + 8, SLANT, "right", text);
+      continue;
+    }
     const half = measure(text) / 2;
     ctx.textAlign = "center";
     ctx.fillText(text, Math.min(Math.max(x, half), layout.width - half), bottom + 6);
@@ -112,17 +116,26 @@ function paintAxes(ctx, layout, xDim, yDim, theme) {
   for (const tick of layout.yTicks) {
     const y = cellY(layout, tick.at);
     drawLine(ctx, left - 4, y, left, y);
-    ctx.fillText(fitText(measure, tick.text, left - 30), left - 7, Math.max(y, 7));
+    ctx.fillText(fitText(measure, tickName(tick.text), left - 30), left - 7, Math.max(y, 7));
   }
   ctx.font = TITLE_FONT;
   ctx.fillStyle = theme.muted;
   ctx.textAlign = "center";
   ctx.textBaseline = "alphabetic";
   ctx.fillText(fitText(measure, dimTitle(xDim), layout.width - 8), left + plotWidth / 2, layout.height - 5);
+  if (layout.ny === 1) return;
+  const title = dimTitle(yDim);
+  if (measure(title) > plotHeight + 30) ctx.font = TICK_FONT;
+  turned(ctx, 12, top + plotHeight / 2, 90, "center", fitText(measure, title, plotHeight + 40));
+}
+
+/** Text turned anticlockwise by `degrees` about its anchor. */
+function turned(ctx, x, y, degrees, align, text) {
   ctx.save();
-  ctx.translate(12, top + plotHeight / 2);
-  ctx.rotate(-Math.PI / 2);
-  ctx.fillText(fitText(measure, dimTitle(yDim), plotHeight + 30), 0, 0);
+  ctx.translate(x, y);
+  ctx.rotate((-degrees * Math.PI) / 180);
+  ctx.textAlign = align;
+  ctx.fillText(text, 0, 0);
   ctx.restore();
 }
 

@@ -2,17 +2,17 @@
 
 const LIGHT = {
   name: "light", page: "#ffffff", text: "#1b2330", muted: "#5a6472", line: "#c4cbd4", halo: "#ffffff", mark: "#101418",
-  states: ["#9d3b2c", "#f0b354", "#a8d0ee", "#2b6cb0"], ink: ["#ffffff", "#1b2330", "#1b2330", "#ffffff"],
-  none: "#7b8290",
+  states: ["#f0d3ca", "#e3a33f", "#9a86ad", "#1f5fa8"], ink: ["#1b2330", "#1b2330", "#1b2330", "#ffffff"],
+  none: "#c3c8cf",
 };
 const DARK = {
   name: "dark", page: "#151a21", text: "#e8ecf1", muted: "#a7b0bd", line: "#465161", halo: "#151a21", mark: "#ffffff",
-  states: ["#a8432f", "#e5a544", "#9cc7e8", "#2f77c2"], ink: ["#ffffff", "#151a21", "#151a21", "#ffffff"],
-  none: "#6b7380",
+  states: ["#57383a", "#b07a2c", "#8d7da3", "#8fc4f8"], ink: ["#ffffff", "#151a21", "#151a21", "#151a21"],
+  none: "#3d4653",
 };
 
-const STATE_LETTERS = ["F", "T", "L", "P"];
-const STATE_TEXTS = ["Fail", "Throughput only", "Latency only", "Pass"];
+const STATE_LETTERS = ["F", "S", "O", "P"];
+const STATE_TEXTS = ["Fail", "Too slow", "Overloaded", "Pass"];
 
 /** 8 × 8 patterns as functions of a pixel: whether it is drawn darker. */
 const PATTERNS = {
@@ -77,7 +77,7 @@ function packColor([r, g, b]) {
 
 /** Tiles of the four states. */
 function stateTiles(theme) {
-  return theme.states.map((color, state) => patternTile(color, STATE_PATTERNS[state]));
+  return theme.states.map((color, state) => patternTile(color, STATE_PATTERNS[state], 0.2));
 }
 
 /**

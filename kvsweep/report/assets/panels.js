@@ -11,8 +11,6 @@ class Panels {
     this.root = root;
     this.on = on;
     this.panels = [];
-    this.repaint = () => {};
-    new ResizeObserver(() => { this.measure(); this.repaint(); }).observe(root);
   }
 
   /** Sets up a map for each policy of `cube` and, where the data rank them, the one of the simplest sufficient policy. */
@@ -23,6 +21,7 @@ class Panels {
     // Maps of the same policies stay, and with them the focus of a reader who uses the keyboard.
     if (titles.join("\n") === this.panels.map((panel) => panel.title).join("\n")) return;
     for (const panel of this.panels) panel.figure.remove();
+    this.hidden = null;
     this.panels = titles.map((title, index) => this.makePanel(title, index));
     this.root.prepend(...this.panels.map((panel) => panel.figure));
     this.measure();
@@ -39,12 +38,12 @@ class Panels {
     const plot = make("div", { class: "plot", tabIndex: 0, role: "application", "aria-roledescription": "map" }, base, overlay);
     plot.setAttribute("aria-describedby", "kv-keys");
     const note = make("span", { class: "note" });
-    const name = make("span", { class: "name", title }, title);
+    const name = wrapped(title, { class: "name clip" });
     const figure = make("figure", { class: "panel" }, make("figcaption", {}, name, note), plot);
     const panel = { figure, plot, base, overlay, note, title, index };
     plot.addEventListener("pointermove", (event) => this.point(panel, event, this.on.cursor));
     plot.addEventListener("click", (event) => this.point(panel, event, this.on.pin));
-    plot.addEventListener("keydown", (event) => this.key(event));
+    plot.addEventListener("keydown", (event) => onMapKey(event, this.state, this.cube, this.on));
     return panel;
   }
 
@@ -55,36 +54,24 @@ class Panels {
     if (cell) act(...cell);
   }
 
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const { state } = this;
-    const step = KEY_STEPS[event.key];
-    const [ix, iy] = [state.at[state.x], state.at[state.y]];
-    const [nx, ny] = [state.x, state.y].map((name) => this.cube.dim(name).values.length);
-    if (step) {
-      const far = event.shiftKey ? 10 : 1;
-      this.on.cursor(clampIndex(ix + step[0] * far, nx), clampIndex(iy + step[1] * far, ny));
-    } else if (event.key === "Home") this.on.cursor(0, iy);
-    else if (event.key === "End") this.on.cursor(nx - 1, iy);
-    else if (event.key === "Enter" || event.key === " ") this.on.pin(ix, iy);
-    else if (event.key === "Escape") this.on.unpin();
-    else return;
-    event.preventDefault();
-  }
-
-  /** Paints every map for `state`; returns what the legend needs: counts by policy and of sufficiency. */
-  paint(state, theme) {
+  /** Paints every map for `state`, none where `hidden`; returns what the legend needs: counts by policy and of sufficiency. */
+  paint(state, theme, hidden) {
     this.state = state;
+    if (hidden !== this.hidden) {
+      for (const panel of this.panels) panel.figure.hidden = hidden;
+      this.hidden = hidden;
+      this.measure();
+    }
     const { cube } = this;
     const [xDim, yDim] = [cube.dim(state.x), cube.dim(state.y)];
     const plane = cube.codePlane(state.view);
     const look = stateLook(cube, plane, theme);
     const codes = cube.policies.map((_, policy) => cube.codes(plane, policy, state));
     const enough = cube.header.simplest ? cube.sufficient(state, codes) : null;
-    const continuous = cube.views[state.view].plane ? null : colorScale(cube, state.view);
+    const continuous = hidden || cube.views[state.view].plane ? null : colorScale(cube, state.view);
     const field = state.breakEven && this.ready ? breakEvenField(cube, state) : null;
     const segments = field ? zeroContour(field, xDim.values.length, yDim.values.length) : [];
-    for (const panel of this.panels) {
+    for (const panel of hidden ? [] : this.panels) {
       const policy = panel.index < cube.policies.length ? panel.index : null;
       const ctx = this.prepare(panel, xDim, yDim);
       if (!ctx) continue;
@@ -108,7 +95,11 @@ class Panels {
   prepare(panel, xDim, yDim) {
     const { width } = panel;
     if (!width) return null;
-    const height = Math.round(Math.min(340, Math.max(220, width * 0.74)));
+    const ctx = panel.base.getContext("2d");
+    const key = [width, xDim, yDim];
+    if (key.some((part, i) => part !== panel.key?.[i])) panel.layout = plotLayout(ctx, width, xDim, yDim);
+    panel.key = key;
+    const { height } = panel.layout;
     const ratio = Math.min(3, devicePixelRatio || 1);
     for (const canvas of [panel.base, panel.overlay]) {
       const size = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -119,12 +110,8 @@ class Panels {
         panel.plot.style.height = `${height}px`;
       }
     }
-    const ctx = panel.base.getContext("2d");
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.clearRect(0, 0, width, height);
-    const key = [width, height, xDim, yDim];
-    if (key.some((part, i) => part !== panel.key?.[i])) panel.layout = plotLayout(ctx, width, height, xDim, yDim);
-    panel.key = key;
     return ctx;
   }
 
@@ -160,7 +147,7 @@ class Panels {
     this.state = state;
     const paper = matchMedia("print").matches;
     for (const panel of this.panels) {
-      if (!panel.layout) continue;
+      if (!panel.layout || this.hidden) continue;
       // On paper the overlay would hide the map below it, so both go on one canvas.
       const ctx = (paper ? panel.base : panel.overlay).getContext("2d");
       const ratio = panel.overlay.width / panel.layout.width;
@@ -174,6 +161,23 @@ class Panels {
       paintCursor(ctx, panel.layout, state.at[state.x], state.at[state.y]);
     }
   }
+}
+
+/** Moves the cursor, pins or unpins, by the keyboard on a map. */
+function onMapKey(event, state, cube, on) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const step = KEY_STEPS[event.key];
+  const [ix, iy] = [state.at[state.x], state.at[state.y]];
+  const [nx, ny] = [state.x, state.y].map((name) => cube.dim(name).values.length);
+  if (step) {
+    const far = event.shiftKey ? 10 : 1;
+    on.cursor(clampIndex(ix + step[0] * far, nx), clampIndex(iy + step[1] * far, ny));
+  } else if (event.key === "Home") on.cursor(0, iy);
+  else if (event.key === "End") on.cursor(nx - 1, iy);
+  else if (event.key === "Enter" || event.key === " ") on.pin(ix, iy);
+  else if (event.key === "Escape") on.unpin();
+  else return;
+  event.preventDefault();
 }
 
 /** Shares of the states worth telling, as "12.5 % pass"; of several those there are, `look.none` without any. */

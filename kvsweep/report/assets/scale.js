@@ -1,5 +1,7 @@
 // Axes: how values lie along them and where ticks go.
 
+/** Least share of its values that a scale spans: what differs by less than a tenth of that looks alike. */
+const LEAST_SPAN = 0.1;
 /** Least space between two tick labels [px]. */
 const GAP = 10;
 
@@ -87,4 +89,29 @@ function axisTicks(dim, pixels, room) {
 
 function tickText(dim, value) {
   return typeof value === "string" ? value : formatTick(value);
+}
+
+/** Names of an axis that do not fit side by side are slanted by so much [degree]. */
+const SLANT = 38;
+const MOST_LETTERS = 24;
+
+/** Text of a tick that is a name; endless ones are cut. */
+function tickName(text) {
+  return text.length > MOST_LETTERS ? `${text.slice(0, MOST_LETTERS - 1)}…` : text;
+}
+
+/** How much more height [px] the names along `pixels` need to be slanted, 0 where they fit side by side. */
+function slantRoom(dim, pixels, measure) {
+  if (dim.kind !== "category") return 0;
+  const widest = Math.max(...dim.values.map((value) => measure(tickName(value))));
+  return widest > pixels / dim.values.length - 6 ? Math.ceil(widest * Math.sin((SLANT * Math.PI) / 180)) : 0;
+}
+
+/** [low, high] around values, wide enough that differences of a few percent look like that; `from0` starts at 0 if near. */
+function wideRange(least, most, from0 = false) {
+  const low = from0 && least >= 0 && least < 0.6 * most ? 0 : least;
+  const lack = LEAST_SPAN * Math.max(Math.abs(least), Math.abs(most)) - (most - low);
+  if (lack <= 0 && most > low) return [low, most];
+  const more = Math.max(lack, most > low ? 0 : 1) / 2;
+  return [low - more < 0 && least >= 0 ? 0 : low - more, most + more];
 }

@@ -4,7 +4,7 @@
 function initialState(cube) {
   const [x, y] = cube.header.axes;
   const chart = ["hit_ratio", "miss_blocks", "total_blocks"].find((name) => (cube.dim(name)?.values.length ?? 0) > 1);
-  return { x, y, view: "verdict", at: { ...cube.header.start }, pin: null, breakEven: true, chart: chart ?? x, held: false };
+  return { x, y, view: cube.header.view ?? "verdict", at: { ...cube.header.start }, pin: null, breakEven: true, chart: chart ?? x, held: false };
 }
 
 /** Fragment of a state; what else the page keeps in its fragment stays. */

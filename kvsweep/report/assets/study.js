@@ -2,35 +2,20 @@
 
 /** A row for each figure, a column for each choice. */
 class StudyReadOut extends ReadOut {
-  build(cube, theme) {
-    Object.assign(this, { cube, theme, look: stateLook(cube, "verdict", theme) });
+  get corner() {
+    return "Choice";
+  }
+
+  rows(cube) {
     this.figures = Object.entries(cube.views).filter(([, view]) => !view.plane);
-    this.where = make("p", { class: "where" });
-    this.cells = cube.policies.map(() => ({}));
-    const heads = cube.policies.map((policy, i) =>
-      make("th", { scope: "col", title: policy.label }, make("span", { class: "clip" }, `${policyMark(i)} ${policy.label}`)));
-    const row = (label, name, fill) =>
-      make("tr", {}, make("th", { scope: "row" }, label),
-        ...cube.policies.map((_, policy) => make("td", { id: `${this.id}-${name}-${policy}`, class: name }, ...fill(policy))));
-    const state = row("State", "verdict", (policy) => {
-      this.cells[policy].verdict = { swatch: makeSwatch(), data: make("data") };
-      return Object.values(this.cells[policy].verdict);
-    });
-    const numbers = this.figures.map(([name, view]) => row(view.label, name, (policy) => [(this.cells[policy][name] = make("data"))]));
-    this.root.replaceChildren(this.where,
-      make("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": this.name },
-        make("table", { class: "readout" },
-          make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Choice"), ...heads)),
-          make("tbody", {}, state, ...numbers))));
+    return this.figures.map(([name, view]) => [view.label, name, (policy) => [(this.cells[policy][name] = make("data"))]]);
   }
 
   update(point) {
-    const { cube, look } = this;
+    const { cube } = this;
     this.where.textContent = pointText(cube, point);
     this.cells.forEach((cells, policy) => {
-      const code = cube.stored("verdict", policy, point);
-      paintSwatch(cells.verdict.swatch, look.tiles[code], look.letters[code], look.inks[code]);
-      setData(cells.verdict.data, code, look.texts[code]);
+      this.updateState(policy, point);
       for (const [name] of this.figures) {
         const value = cube.value(name, policy, point);
         setData(cells[name], value, formatNumber(value));

@@ -16,19 +16,21 @@ async function viewer(source, PointTable = ReadOut) {
 class Viewer {
   constructor(PointTable = ReadOut) {
     const byId = (name) => document.getElementById(`kv-${name}`);
-    this.parts = Object.fromEntries(["x", "y", "view", "chart", "held", "even", "even-note", "sliders", "maps", "legend",
+    this.parts = Object.fromEntries(["x", "y", "swap", "view", "chart", "held", "even", "even-note", "sliders", "maps", "legend",
       "cursor", "pinned", "unpin", "chart-drawing", "chart-table", "table", "table-policy", "table-body", "live", "busy",
       "chart-details"].map((name) => [name, byId(name)]));
     this.legend = new Legend(this.parts.legend);
-    this.chart = new SuccessChart(this.parts["chart-drawing"]);
+    this.chart = this.parts.chart ? new LineChart(this.parts["chart-drawing"]) : null;
     this.cursor = new PointTable(this.parts.cursor, "kv-cursor", "Policies at the cursor");
     this.pinned = new PointTable(this.parts.pinned, "kv-pinned", "Policies at the pinned point");
-    this.panels = new Panels(this.parts.maps, {
+    const on = {
       cursor: (ix, iy) => this.moveCursor(ix, iy),
       pin: (ix, iy) => { this.moveCursor(ix, iy); this.pin({ ...this.state.at }); },
       unpin: () => this.pin(null),
-    });
-    this.panels.repaint = () => this.draw();
+    };
+    this.panels = new Panels(this.parts.maps, on);
+    this.curves = new Curves(this.parts.maps, on);
+    new ResizeObserver(() => this.redraw()).observe(this.parts.maps);
     this.speak = debounce(() => { this.parts.live.textContent = this.cursor.spoken(this.cube, this.state.at); }, 250);
     this.remember = debounce(() => history.replaceState(null, "", toFragment(this.state, this.cube)), 200);
     this.listen(byId);
@@ -45,12 +47,12 @@ class Viewer {
     parts["table-policy"].addEventListener("change", () => this.drawTables());
     for (const name of ["table", "chart-details"]) parts[name]?.addEventListener("toggle", () => this.drawTables());
     parts.unpin.addEventListener("click", () => this.pin(null));
-    byId("swap").addEventListener("click", () => this.set({ x: this.state.y, y: this.state.x }));
+    parts.swap.addEventListener("click", () => this.set({ x: this.state.y, y: this.state.x }));
     byId("reset").addEventListener("click", () => this.set(initialState(this.cube)));
     byId("csv").addEventListener("click", () => this.saveCsv());
     byId("png").addEventListener("click", () => this.savePng());
     addEventListener("hashchange", () => { if (this.cube) this.set(fromFragment(location.hash, this.cube)); });
-    const redraw = () => { this.panels.measure(); this.draw(); };
+    const redraw = () => this.redraw();
     for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", redraw);
     addEventListener("beforeprint", redraw);
   }
@@ -92,9 +94,17 @@ class Viewer {
     this.fillControls();
   }
 
+  /** Draws anew what depends on how wide things are. */
+  redraw() {
+    for (const part of [this.panels, this.curves, this.chart, this.cursor, this.pinned]) part?.measure();
+    this.draw();
+  }
+
   fillControls() {
     const { cube, state, parts } = this;
     const names = cube.dims.map((dim) => [dim.name, dim.label]);
+    const one = cube.dims.filter((dim) => dim.values.length > 1).length < 2;
+    for (const part of [parts.x.parentElement, parts.swap, parts.y.parentElement]) part.hidden = one;
     setOptions(parts.x, names, state.x);
     setOptions(parts.y, names, state.y);
     if (parts.chart) setOptions(parts.chart, names, state.chart);
@@ -146,9 +156,11 @@ class Viewer {
     const { cube, state, parts } = this;
     if (!cube) return;
     this.theme = currentTheme();
+    const curves = this.ready && showsCurves(cube, state);
     for (const name of ["x", "y", "view"]) parts[name].value = state[name];
     showSliders(parts.sliders, cube, state, (name, index) => this.slide(name, index));
-    this.summary = this.panels.paint(state, this.theme);
+    this.curves.show(cube, curves ? state : null, this.theme);
+    this.summary = this.panels.paint(state, this.theme, curves);
     this.legend.show(cube, this.summary, state.view, this.theme);
     this.noteBreakEven();
     this.drawPoint();
@@ -161,6 +173,7 @@ class Viewer {
     const { cube, state, parts } = this;
     this.panels.paintOverlay(state);
     if (!this.ready) return;
+    this.curves.show(cube, showsCurves(cube, state) ? state : null, this.theme);
     this.cursor.show(cube, state.at, this.theme);
     this.pinned.show(cube, state.pin, this.theme,
       "Nothing pinned. Click a map, or press Enter on it, to keep a point here for comparison.");
@@ -172,7 +185,9 @@ class Viewer {
     if (!parts.chart) return;
     parts.chart.value = state.chart;
     parts.held.checked = state.held;
-    this.chart.show(cube, state, this.theme);
+    const dim = cube.dim(state.chart);
+    if (!this.chart.width) this.chart.measure();
+    this.chart.show(cube, successSpec(cube, dim, state), state.at[dim.name], this.theme);
   }
 
   noteBreakEven() {
@@ -199,7 +214,14 @@ class Viewer {
     if (this.ready) download(new Blob([sliceCsv(this.cube, this.state)], { type: "text/csv" }), "kvsweep-slice.csv");
   }
 
+  /** Promise of a PNG of what is shown. */
+  picture() {
+    const { cube, state, theme } = this;
+    if (showsCurves(cube, state)) return curvesPng(cube, state, this.curves.chart, theme);
+    return viewPng(cube, state, this.panels.panels, this.summary, theme);
+  }
+
   async savePng() {
-    if (this.ready) download(await viewPng(this.cube, this.state, this.panels.panels, this.summary, this.theme), "kvsweep-view.png");
+    if (this.ready) download(await this.picture(), "kvsweep-view.png");
   }
 }

@@ -3,7 +3,7 @@
 const VIEWS = {
   verdict: { label: "SLO state (four states)", plane: "verdict" },
   total_time: { label: "Total time [s]", unit: "s" },
-  reassigned_hit_blocks: { label: "Hit blocks recomputed, k [blocks]", unit: "blocks" },
+  reassigned_tokens: { label: "Hits recomputed, k [tokens]", unit: "tokens" },
   gpu_utilization: { label: "GPU utilisation (limit 1)", unit: "" },
   storage_utilization: { label: "Storage utilisation (limit 1)", unit: "" },
   slo_margin: { label: "Margin to the latency target [s]", unit: "s" },
@@ -40,8 +40,9 @@ function colorScale(cube, quantity) {
     const span = Math.log(high / low);
     return scaleOf((v) => Math.log(v / low) / span, niceValues(low, high, 5, true), SEQUENTIAL);
   }
-  const from = quantity.startsWith("total_time") || cube.views[quantity]?.fromLow ? low : 0;
-  return scaleOf((v) => (v - from) / (high - from || 1), niceValues(from, high, 5, false), SEQUENTIAL);
+  const free = quantity.startsWith("total_time") || cube.views[quantity]?.fromLow;
+  const [from, to] = free ? wideRange(low, high) : [0, high];
+  return scaleOf((v) => (v - from) / (to - from || 1), niceValues(from, to, 5, false), SEQUENTIAL);
 }
 
 function scaleOf(place, values, anchors, limit = null) {

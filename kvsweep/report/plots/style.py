@@ -15,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from kvsweep.report.labels import STATE_WORDS
+
 WIDTH = 7.2
 """Width [inch] of a figure: two columns of a paper."""
 
@@ -53,13 +55,13 @@ class State:
         return ink_on(self.color)
 
 
-VERDICT_STATES = (
-    State("fail", "F", "#474a59"),
-    State("throughput only", "T", "#c8641e", "////"),
-    State("latency only", "L", "#79b6e2", "\\\\\\\\"),
-    State("pass", "P", "#eef3d2"),
+VERDICT_STATES = tuple(
+    State(word, letter, color, hatch)
+    for word, letter, color, hatch in zip(
+        STATE_WORDS, "FSOP", ("#f0d3ca", "#e3a33f", "#9a86ad", "#1f5fa8"), ("xxxx", "////", "\\\\\\\\", ""), strict=True
+    )
 )
-"""Drawing of the verdict codes: lightness rises from fail to pass, so that the order survives a grey print."""
+"""Drawing of the verdict codes, as on the pages: from fail to pass ever darker, so that the order survives grey."""
 
 
 @contextmanager

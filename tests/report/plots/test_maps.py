@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from matplotlib.patches import PathPatch
 
 import kvsweep
 from kvsweep.errors import InputError
+from kvsweep.report.page import asset
 from kvsweep.report.plots import cells, heatmap, labels, style, sufficient
 from kvsweep.results.slices import take_slice
 from tests.results.sweep_samples import ALL, policy_file, small, wide
@@ -56,7 +58,7 @@ def test_heatmap_says_what_it_shows() -> None:
     titles = [f"{label}: {share:.0%} pass" for label, share in zip(ds["policy_label"].values, passed, strict=True)]
     assert [ax.get_title(loc="left") for ax in figure.axes] == titles
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["F  fail", "T  throughput only", "L  latency only", "P  pass"]
+    assert legend == ["F  fail", "S  too slow", "O  overloaded", "P  pass"]
     assert figure.axes[2].get_xlabel() == "Request rate [1/s]"
     assert figure.axes[0].get_ylabel() == "Latency target P95 [s]"
 
@@ -68,7 +70,19 @@ def test_states_of_a_large_map_differ_by_hatch_and_lightness() -> None:
     drawn = {to_hex(patch.get_facecolor()): patch.get_hatch() for patch in ax.patches}
     assert drawn == {state.color: state.hatch for state in style.VERDICT_STATES if state.color in drawn}
     lightness = [255 * np.dot(to_rgb(state.color), (0.299, 0.587, 0.114)) for state in style.VERDICT_STATES]
-    assert np.all(np.diff(lightness) > 25), "grey prints must keep the states apart"
+    assert np.all(np.diff(lightness) < -25), "grey prints must keep the states apart"
+
+
+def test_states_look_and_are_called_alike_on_pages_and_in_figures() -> None:
+    script = asset("palette.js")
+    light = script[script.index("const LIGHT") : script.index("const DARK")]
+    assert re.findall(r'"(#\w+)"', light[light.index("states:") : light.index("ink:")]) == [
+        state.color for state in style.VERDICT_STATES
+    ]
+    for name, told in (("LETTERS", [state.letter for state in style.VERDICT_STATES]),
+                       ("TEXTS", [state.name.capitalize() for state in style.VERDICT_STATES])):  # fmt: skip
+        line = next(line for line in script.splitlines() if line.startswith(f"const STATE_{name} "))
+        assert re.findall(r'"([^"]+)"', line) == told
 
 
 def test_maps_over_names_and_other_dims() -> None:
