@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from kvsweep.results import analysis, studies
+from kvsweep.results import analysis, frame, studies
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from kvsweep.report.plots.namespace import PlotNamespace
 
 
@@ -91,6 +93,17 @@ class KvsweepAccessor:
         # neither depends on report nor loads matplotlib.
         namespace: type[PlotNamespace] = importlib.import_module("kvsweep.report.plots.namespace").PlotNamespace
         return namespace(self._ds)
+
+    def policy(self, name: str) -> xr.Dataset:
+        """Return the results of one policy, by id (``performance_aware``) or by label (``IO-aware policy``)."""
+        return self._ds.isel(policy=analysis.policy_index(self._ds, name))
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a row for each policy and point, and a column for each variable, modes by their names.
+
+        Xarray's own ``to_dataframe`` adds a column for each of some forty coordinates, the same in every row.
+        """
+        return frame.to_dataframe(self._ds)
 
     def success_rate(self, over: Iterable[Hashable] = ("request_rate", "p95_seconds")) -> xr.DataArray:
         """Share [1] of the points along `over` that meet the SLO."""

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from kvsweep.errors import InputError, shown, unknown_name
+from kvsweep.results.analysis import policy_index
 
 DEFAULT_HIT_RATIO = 0.5
 """Where `hit_ratio` is cut when nobody says."""
@@ -29,7 +30,7 @@ def take_slice(ds: xr.Dataset, keep: Sequence[str], chosen: Mapping[str, Any], s
     """Return the slice of a sweep over `keep`, at the values `chosen` gives for other dims.
 
     Without a choice `hit_ratio` is cut nearest 0.5 and a dim that has one value needs none. ``policy`` may be chosen,
-    too: one id or several.
+    too: one or several, by id or by label.
 
     Parameters
     ----------
@@ -86,12 +87,8 @@ def value_text(value: Any) -> str:
 
 
 def _policy_indices(ds: xr.Dataset, value: Any, what: str) -> list[int]:
-    known = [str(name) for name in ds["policy"].values]
     names = [item.strip() for item in value.split(",")] if isinstance(value, str) else [str(item) for item in value]
-    for name in names:
-        if name not in known:
-            raise unknown_name(what, name, known)
-    return [known.index(name) for name in names]
+    return [policy_index(ds, name, what) for name in names]
 
 
 def _index_of(ds: xr.Dataset, dim: str, value: Any, spelled: str) -> int:

@@ -189,3 +189,32 @@ def test_a_sweep_of_texts_or_without_points_is_refused(sweep: xr.Dataset) -> Non
         require_sweep(sweep.assign(total_time=sweep.total_time.astype(str)))
     with pytest.raises(InputError, match="no points along policy"):
         require_sweep(sweep.isel(policy=slice(0, 0)))
+
+
+def test_a_frame_holds_what_varies(sweep: xr.Dataset) -> None:
+    """Xarray's own has a column for every coordinate, and a row for every tier."""
+    small = sweep.isel(stack=[0], hit_ratio=slice(2))
+    frame = small.kvsweep.to_dataframe()
+    assert list(frame.columns) == [str(name) for name in small.data_vars] and list(frame.index.names) == [
+        *map(str, small.total_time.dims)
+    ]
+    assert len(frame) == small.total_time.size and (frame["total_time"] == small.total_time.values.ravel()).all()
+    modes = np.array(small["decision_mode"].attrs["flag_meanings"].split())
+    assert (frame["decision_mode"].to_numpy() == modes[small["decision_mode"].values.ravel()]).all()
+    reduced = kvsweep.sweep(total_blocks=100, reduce="success_rate,total_time_mean").kvsweep.to_dataframe()
+    assert reduced.shape == (44, 2)
+
+
+def test_a_frame_of_a_study_is_refused_with_the_way_on() -> None:
+    ds = xr.Dataset({"ttft": (("ttl", "statistic"), np.zeros((2, 3))), "cells": (("ttl",), np.zeros(2))})
+    with pytest.raises(InputError, match="different dims; take one, as in ds.kvsweep.figure"):
+        ds.kvsweep.to_dataframe()
+
+
+def test_policies_are_found_by_id_and_label(sweep: xr.Dataset) -> None:
+    assert sweep.kvsweep.policy("IO-aware policy").identical(sweep.kvsweep.policy("performance_aware"))
+    assert sweep.kvsweep.speedup("IO-aware policy", "Restore").equals(
+        sweep.kvsweep.speedup("performance_aware", "default_policy")
+    )
+    with pytest.raises(InputError, match="nothing"):
+        sweep.kvsweep.policy("nothing")
