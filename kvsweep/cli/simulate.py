@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ import click
 
 from kvsweep.cli.options import NUMBERS_HELP, dashed, given_options, model_options, output_options, say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
-from kvsweep.costs.inputs import SIMULATE_DEFAULTS
+from kvsweep.cli.summary import labels_line
+from kvsweep.costs.inputs import SIMULATE_DEFAULTS, WORKLOAD_FIELDS
 from kvsweep.units import format_quantity
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ Values = Mapping[str, Any]
 SEVERAL_HELP = "--total-blocks, --miss-blocks and --hit-ratio take several values, as in 1000,2000 or 0:1:0.1."
 LIMITS = {"latency": "latency_ratio", "GPU": "gpu_utilization", "storage": "storage_utilization"}
 """What an SLO limits to 1, with the field of an outcome that says how much of it is used."""
+UNASKED = (
+    "no request given; taken is the reference's: {total_blocks:,} blocks, all on {placement}, {request_rate:g} "
+    "request/s, target {p95_seconds:g} s. --total-blocks, --placement, --request-rate and --p95-seconds set another"
+).format(**SIMULATE_DEFAULTS)
 LEGEND = """k: cached blocks recomputed instead of restored. total: the longer of restore and recompute, which overlap.
 The SLO holds while total / target (latency), request rate x recompute (GPU) and request rate x restore (storage)
 are at most 1. used: the largest of the three."""
@@ -39,7 +45,8 @@ def simulate(output: Path | None, force: bool, output_format: str | None, quiet:
     from kvsweep.grid.simulate import simulate_plan, simulation_plan
     from kvsweep.results.files import check_writable, replacing
 
-    plan = simulation_plan(given_options(options), {name: dashed(name) for name in options})
+    given = given_options(options)
+    plan = simulation_plan(given, {name: dashed(name) for name in options})
     if output is not None:
         check_writable(output, force)
     result = simulate_plan(plan)
@@ -49,8 +56,10 @@ def simulate(output: Path | None, force: bool, output_format: str | None, quiet:
     if output is not None:
         with replacing(output) as temporary:
             temporary.write_text(_as_text(result, output.suffix[1:]) + "\n", encoding="utf-8")
-        if not quiet:
-            say(f"wrote {output}")
+    if not quiet and not {*WORKLOAD_FIELDS, "placement"} & given.keys():
+        say(UNASKED)
+    if output is not None and not quiet:
+        say(f"wrote {output}")
     if output_format in ("json", "csv"):
         click.echo(_as_text(result, output_format))
     else:
@@ -86,6 +95,8 @@ def _print_report(result: Values, policies: PolicySet) -> None:
         for line in _conclusions(row, [policies[name] for name in result["slo_summary"]]):
             click.echo(line)
     click.echo(LEGEND)
+    for line in labels_line(policies[name] for name in result["slo_summary"]):
+        click.echo(line)
 
 
 def _slo(outcome: Values) -> str:
@@ -122,21 +133,22 @@ def _deployment_lines(hardware: Values, experiment: Values) -> Iterator[str]:
 
 
 def _request_lines(row: Values, experiment: Values) -> Iterator[str]:
+    tokens = experiment["tokens_per_block"]
     yield (
-        f"Request     {row['total_blocks']} blocks: {row['hit_blocks']} cached (placement {experiment['placement']}), "
+        f"Request     {row['total_blocks']} blocks ({row['total_blocks'] * tokens:,.0f} tokens): "
+        f"{row['hit_blocks']} cached (placement {experiment['placement']}), "
         f"{row['miss_blocks']} missing; {row['request_rate']:.4g} requests/s, target {row['p95_seconds']:.4g} s"
     )
-    tokens = row["recompute_throughput"] * experiment["tokens_per_block"]
-    restored = format_quantity(row["storage_throughput"] * experiment["bytes_per_block"], "byte/s")
+    restore, recompute = row["storage_throughput"], row["recompute_throughput"]
+    restored = format_quantity(restore * experiment["bytes_per_block"], "byte/s")
     yield (
-        f"Rates       restore {row['storage_throughput']:.4g} blocks/s ({restored}), "
-        f"recompute {row['recompute_throughput']:.4g} blocks/s ({tokens:.4g} tokens/s)"
+        f"Rates       restore {restore * tokens:.4g} tokens/s ({restore:.4g} blocks/s, {restored}), "
+        f"recompute {recompute * tokens:.4g} tokens/s ({recompute:.4g} blocks/s)"
     )
     for tier in row.get("placement", {}).get("tiers", ()):
         over = f", {tier['overflow_blocks']:.6g} more than fit" if tier["overflow_blocks"] else ""
-        yield (
-            f"{'Tier':<12}{tier['tier']}: {tier['resident_blocks']:.6g} of {tier['capacity_blocks']:.6g} blocks{over}"
-        )
+        held, room = tier["resident_blocks"], tier["capacity_blocks"]
+        yield f"{'Tier':<12}{tier['tier']}: {held:.6g} of {room:.6g} blocks ({held * tokens:,.0f} tokens){over}"
 
 
 def _conclusions(row: Values, policies: list[Any]) -> Iterator[str]:
@@ -147,9 +159,29 @@ def _conclusions(row: Values, policies: list[Any]) -> Iterator[str]:
     passing = [policies[index] for index in order if row[policies[index].name]["meets_slo"]]
     if passing:
         yield f"Simplest policy that meets the SLO: {passing[0].name} ({passing[0].description})"
-    else:
-        yield "No policy meets the SLO."
-    fastest = min(policies, key=lambda policy: float(row[policy.name]["total_time"])).name
-    others = ", ".join(f"{ratio:.4g} x as fast as {name}" for name, ratio in row["speedups"][fastest].items())
+    times = {policy.name: float(row[policy.name]["total_time"]) for policy in policies}
+    # As many digits as the table shows: what is equal there is a tie.
+    least = f"{min(times.values()):.4g}"
+    fastest = [name for name, time in times.items() if f"{time:.4g}" == least]
+    if not passing:
+        yield "No policy meets the SLO." + _way_out(fastest[0], row[fastest[0]])
+    ratios = row["speedups"][fastest[0]].items()
+    others = ", ".join(f"{ratio:.4g} x as fast as {name}" for name, ratio in ratios if name not in fastest)
     if others:
-        yield f"Fastest: {fastest}, {others}."
+        yield f"Fastest: {' and '.join(fastest)}, {others}."
+    elif len(fastest) > 1:
+        yield f"Equally fast: {', '.join(fastest)}."
+
+
+def _way_out(name: str, outcome: Values) -> str:
+    """Return the SLO that what a policy does here would meet, rounded to the safe side; empty where there is none."""
+    total = float(outcome["total_time"])
+    if not 0.0 < total < math.inf:
+        return ""
+    unit = 10.0 ** (math.floor(math.log10(total)) - 2)
+    target = math.ceil(total / unit) * unit
+    rate = 1.0 / target
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
+    return (
+        f" {name} would, with a target of {target:.3g} s and at most {math.floor(rate / unit) * unit:.3g} requests/s."
+    )

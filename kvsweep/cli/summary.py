@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.costs.inputs import SIMULATE_DEFAULTS
 from kvsweep.results.names import NAMES
 from kvsweep.results.summary import Summary, summarize
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from kvsweep.grid.plan import Plan
+    from kvsweep.policies.registry import Policy
 
+MOST_NAMES = 6
+"""Most points of an axis of names that are told one by one."""
 MEANING = "the answer comes within the latency target while GPU and storage keep up with the request rate"
 
 
@@ -55,17 +59,43 @@ def _rows(summaries: Mapping[str, Summary], ratios: Sequence[float]) -> Iterator
 def _print_table(summaries: Mapping[str, Summary], plan: Plan, ratios: Sequence[float]) -> None:
     click.echo(f"{plan.n_points} points x {len(summaries)} policies, a point being one request on one deployment:")
     for name, points in plan.axes.items():
-        click.echo(f"  {name:<16}{_extent(points)}")
+        default = name == "total_blocks" and name not in plan.given
+        unasked = f"; the default (of simulate: {SIMULATE_DEFAULTS[name]:,})" if default else ""
+        click.echo(f"  {name:<16}{_extent(points)}{_in_tokens(name, points, plan)}{unasked}")
     click.echo()
     print_table(summaries.items(), [Column("policy", lambda item: item[0]), *_columns(summaries, ratios)])
     click.echo()
-    for line in _conclusions(summaries):
+    for line in (*_conclusions(summaries), *labels_line(plan.policies[name] for name in summaries)):
         click.echo(line)
 
 
+def labels_line(policies: Iterable[Policy]) -> list[str]:
+    """Return the line that says what figures and pages call `policies`, of those not plainly called by their name."""
+    other = [policy for policy in policies if policy.label.lower() != policy.name.replace("_", " ")]
+    told = ", ".join(f"{policy.name} is {policy.label!r}" for policy in other)
+    return [f"In figures and pages {told}."] if told else []
+
+
 def _extent(points: Any) -> str:
-    shown = [point if isinstance(point, str) else f"{point:g}" for point in (points[0], points[-1])]
+    """Return a range of numbers, but names one by one: they have no order, so that nothing lies between two."""
+    if isinstance(points[0], str):
+        return ", ".join(points[:MOST_NAMES]) + (f", … ({len(points)})" if len(points) > MOST_NAMES else "")
+    shown = [_number(point) for point in (points[0], points[-1])]
     return shown[0] if len(points) == 1 else f"{shown[0]} to {shown[1]} ({len(points)})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 and value == int(value) else f"{value:g}"
+
+
+def _in_tokens(name: str, points: Any, plan: Plan) -> str:
+    """Return what an axis of blocks is in tokens, where a block is of one size."""
+    sizes = {deployment.tokens_per_block for deployment in plan.deployments}
+    if name not in ("total_blocks", "miss_blocks") or len(sizes) > 1:
+        return ""
+    (size,) = sizes
+    low, high = (f"{size * point:,.0f}" for point in (points[0], points[-1]))
+    return f" blocks of {size:g} tokens: {low if len(points) == 1 else f'{low} to {high}'} tokens"
 
 
 def _columns(summaries: Mapping[str, Summary], ratios: Sequence[float]) -> Iterator[Column]:
@@ -94,11 +124,26 @@ def _conclusions(summaries: Mapping[str, Summary]) -> Iterator[str]:
     rates = {name: summary.success_rate for name, summary in summaries.items() if summary.success_rate is not None}
     best = max(rates.values(), default=None)
     if best is not None:
+        if best == 0.0:
+            yield "No policy meets the SLO at any point:"
+            yield f"nowhere {MEANING.replace('comes', 'would come', 1)}."
+            return
         names = [name for name, rate in rates.items() if rate == best]
         verb = "meets" if len(names) == 1 else "meet"
         often = "most often" if len(rates) > len(names) else "equally often"
-        yield f"{' and '.join(names)} {verb} the SLO {often}, at {100.0 * best:.3g} % of the points:"
+        yield f"{' and '.join(names)} {verb} the SLO {often}, at {_share(best)} of the points:"
         yield f"there {MEANING}."
     shares = [summary.sufficient_share for summary in summaries.values() if summary.sufficient_share is not None]
     if shares:
-        yield f"At {100.0 * (1.0 - min(1.0, sum(shares))):.3g} % of the points no policy does."
+        left = 1.0 - sum(shares)
+        if left < 1e-12:  # what rounding leaves
+            yield "At every point at least one policy does."
+        else:
+            yield f"At {_share(left)} of the points no policy does."
+
+
+def _share(part: float) -> str:
+    """Return a share of 0 to 1 in percent, which says 0 and 100 only of none and all."""
+    from kvsweep.report.headline import share
+
+    return share(part, 1.0).replace("\N{NO-BREAK SPACE}", " ")

@@ -83,7 +83,9 @@ MODEL_FIELDS: Mapping[str, Field] = {
 WORKLOAD_FIELDS: Mapping[str, Field] = {
     field.name: field
     for field in (
-        Field("total_blocks", "block", 0.0, 1e12, "KV blocks a request needs", whole=True),
+        Field(
+            "total_blocks", "block", 0.0, 1e12, "KV blocks a request needs, each of tokens_per_block tokens", whole=True
+        ),
         Field("miss_blocks", "block", 0.0, 1e12, "blocks cached nowhere", whole=True),
         Field("hit_ratio", "1", 0.0, 1.0, "share of the blocks that is cached"),
         Field("request_rate", "1/s", 1e-9, 1e9, "requests a second"),

@@ -101,8 +101,9 @@ class PolicySet(Mapping[str, Policy]):
         return len(self._policies)
 
     def select(self, names: Iterable[str], what: str) -> PolicySet:
-        """Return only the policies called `names`; an unknown one is an error naming `what`."""
-        wanted = list(names)
+        """Return only the policies called `names`, by id or by label; an unknown one is an error naming `what`."""
+        labels = {policy.label: name for name, policy in self._policies.items()}
+        wanted = [name if name in self._policies else labels.get(name, name) for name in names]
         for name in wanted:
             if name not in self._policies:
                 raise unknown_name(what, name, self._policies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,40 @@ def test_result_errors_are_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("kvsweep.grid.simulate.simulate_plan", fail)
     assert refused("simulate", code=1) == "no luck"
+
+
+def test_without_a_request_the_reference_s_is_taken_and_told() -> None:
+    told = done("simulate").stderr
+    assert "no request given; taken is the reference's: 50,000 blocks" in told and "--total-blocks" in told
+    assert done("simulate", "--total-blocks", "100").stderr == "" == done("simulate", "--quiet").stderr
+
+
+def test_where_no_policy_passes_the_slo_that_would_do_is_told_and_does() -> None:
+    """Equal times are a tie, which the IO-aware policy does not win by 1 x; what is told to pass does pass."""
+    for options in ((), ("--stack", "h200", "--total-blocks", "77777"), ("--gpu-eta", "0.031", "--miss-blocks", "9")):
+        lines = done("simulate", *options).stdout.splitlines()
+        (line,) = (line for line in lines if line.startswith("No policy meets the SLO."))
+        told = re.fullmatch(
+            r"No policy .*\. (\w+) would, with a target of (\S+) s and at most (\S+) requests/s\.", line
+        )
+        assert told, line
+        allowed = "--p95-seconds", told[2], "--request-rate", told[3]
+        assert as_json(*options, *allowed)["results"][0][told[1]]["meets_slo"]
+        fastest = next(line for line in lines if line.startswith(("Fastest: ", "Equally fast: ")))
+        assert " 1 x as fast" not in fastest
+    assert (
+        "Fastest: performance_aware and slowest_tier_first, 1.611 x as fast as default_policy"
+        in done("simulate").stdout
+    )
+
+
+def test_blocks_are_told_in_tokens_too() -> None:
+    lines = done("simulate", "--total-blocks", "1000", "--tokens-per-block", "64", "--placement", "auto").stdout
+    assert "Request     1000 blocks (64,000 tokens): " in lines
+    assert "Tier        vram: 1000 of " in lines and "blocks (64,000 tokens)" in lines
+
+
+def test_policies_answer_to_id_and_label() -> None:
+    by_label = done("simulate", "--total-blocks", "9", "--policies", "IO-aware policy,Recompute").stdout
+    assert by_label == done("simulate", "--total-blocks", "9", "--policies", "performance_aware,all_compute").stdout
+    assert "In figures and pages performance_aware is 'IO-aware policy', all_compute is 'Recompute'." in by_label

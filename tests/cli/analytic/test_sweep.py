@@ -253,7 +253,7 @@ def test_the_table_says_in_words_which_policy_passes_most() -> None:
     assert "At 65.3 % of the points no policy does." in output
     assert "45.8 % (hit ratio 0.6)" in output
     assert max(map(len, output.splitlines())) <= 120
-    assert "equally often, at 0 %" in done("sweep", "--p95-seconds", "1e-6").stdout
+    assert "No policy meets the SLO at any point:" in done("sweep", "--p95-seconds", "1e-6").stdout
 
 
 def test_a_result_always_appears(tmp_path: Path) -> None:
@@ -409,3 +409,13 @@ def test_a_signal_while_the_file_is_written_leaves_nothing(number: int, code: in
 
 def _sizes(folder: Path) -> list[int]:
     return [os.stat(path).st_size for path in folder.glob(".kvsweep-*") if path.exists()]
+
+
+def test_the_summary_says_none_and_all_of_none_and_all_alone() -> None:
+    """Axes of names are told one by one; blocks in tokens; a default that simulate has another of, as such."""
+    easy = done("sweep", "--total-blocks", "10", "--stack", "h200,a5000").stdout
+    assert "At every point at least one policy does." in easy and "stack           h200, a5000\n" in easy
+    hard = done("sweep", "--total-blocks", "10000,90000", "--p95-seconds", "0.001", "--hit-ratio", "0.5").stdout
+    assert "No policy meets the SLO at any point:" in hard and " 0 %" not in hard
+    assert "total_blocks    10,000 to 90,000 (2) blocks of 16 tokens: 160,000 to 1,440,000 tokens\n" in hard
+    assert "10,000 blocks of 16 tokens: 160,000 tokens; the default (of simulate: 50,000)\n" in done("sweep").stdout
