@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_runner import GOOD_POLICY, run
+
+from tests.cli_runner import GOOD_POLICY, run
 
 CODES = [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")]
 WHEN_DECIDING = """
