@@ -26,7 +26,10 @@ SUFFIXES: dict[str, dict[str, float]] = {
 }
 """Accepted suffixes of each unit, with the factor to base units."""
 
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf(?:inity)?))\s*(.*)", re.I)
+# What was matched is not given back (++): text of any length is read or refused in one pass.
+_QUANTITY = re.compile(r"([+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:e[+-]?\d++)?|[+-]?(?:nan|inf(?:inity)?))\s*+(\S*)", re.I)
+LONGEST = 400
+"""Longest text that may be a quantity [character]: that of the largest float without an exponent, and its unit."""
 
 
 def parse_quantity(text: str, unit: str, what: str) -> float:
@@ -34,7 +37,8 @@ def parse_quantity(text: str, unit: str, what: str) -> float:
 
     ``parse_quantity("64 GB/s", "byte/s", "--link-bandwidth")`` is 6.4e10. Raises InputError naming `what`.
     """
-    match = _QUANTITY.fullmatch(text.strip())
+    text = text.strip()
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     suffixes = SUFFIXES.get(unit, {})
     if match is None or (match[2] and match[2] not in suffixes):
         allowed = f", optionally with one of {' '.join(suffixes)}" if suffixes else ""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvsweep.costs.inputs import NUMBER_FIELDS
 from kvsweep.errors import InputError, shown, unknown_name
+from kvsweep.grid.axes import number_axis
 from kvsweep.units import SUFFIXES, format_quantity, parse_quantity
 
 
@@ -28,6 +31,20 @@ def test_reading(text: str, unit: str, value: float) -> None:
 def test_what_is_no_quantity_is_refused_by_name(text: str) -> None:
     with pytest.raises(InputError, match="^--p95-seconds: .* is not a number"):
         parse_quantity(text, "s", "--p95-seconds")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1" * 100_000 + "x\n.", "9" * 390 + "x\n.", "1" * 200 + "." + "1" * 190 + "x\n", "1" + " " * 100_000 + "\nx",
+     "." * 99_999, "1e" + "9" * 100_000, "\n" * 50_000 + "1" + "\n" * 50_000 + "1"],
+)  # fmt: skip
+def test_text_of_any_length_is_refused_at_once(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(InputError, match="is not a number"):
+        parse_quantity(text, "byte", "--x")
+    with pytest.raises(InputError):
+        number_axis(text, NUMBER_FIELDS["request_rate"], "--x")
+    assert time.process_time() - began < 0.5
 
 
 @given(st.floats(allow_nan=False), st.sampled_from(sorted(SUFFIXES)))

@@ -85,7 +85,7 @@ def read_kernels(folder: Path, tp: int | None = None) -> KernelProfile:
 
 
 def _place(folder: Path, tp: int | None) -> tuple[Path, int]:
-    degrees = sorted(int(path.name[2:]) for path in folder.glob("tp*") if path.name[2:].isdigit() and path.is_dir())
+    degrees = sorted(int(path.name[2:]) for path in folder.glob("tp*") if path.name[2:].isdecimal() and path.is_dir())
     if (folder / "dense.csv").is_file():
         degrees = sorted({1, *degrees})
     if not degrees:

@@ -25,8 +25,11 @@ COPY_BYTES = 512 * 2.0**20
 """Bytes of a copy of nvbandwidth: its buffers are 512 MiB."""
 TESTS = {"h2d": "host_to_device_memcpy_ce", "d2h": "device_to_host_memcpy_ce"}
 _PREFILL = re.compile(r"Prefill batch.*?#new-seq: (\d+), #new-token: (\d+), #cached-token: (\d+),.*?"
-                      r"input throughput \(token/s\): ([\d.]+)")  # fmt: skip
-_DECODE = re.compile(r"Decode batch.*?#running-req: (\d+), #token: (\d+),.*?gen throughput \(token/s\): ([\d.]+)")
+                      r"input throughput \(token/s\): (\d+(?:\.\d*)?)")  # fmt: skip
+_DECODE = re.compile(r"Decode batch.*?#running-req: (\d+), #token: (\d+),.*?"
+                     r"gen throughput \(token/s\): (\d+(?:\.\d*)?)")  # fmt: skip
+LONGEST_LINE = 2000
+"""Characters of a log line that are looked at: the patterns go over what is between their words again and again."""
 
 
 def read_source(text: str, worker: Worker | None = None) -> list[Measured]:
@@ -129,7 +132,8 @@ def _log(path: Path) -> list[Measured]:
     Prompt tokens are rounded up to pages there, and a throughput spans the time since the line before, idle included.
     """
     prefill, decode = [], []
-    for line in read_text(path).splitlines():
+    for whole in read_text(path).splitlines():
+        line = whole[:LONGEST_LINE]
         if match := _PREFILL.search(line):
             requests, tokens, cached, rate = (float(match[i]) for i in (1, 2, 3, 4))
             if rate > 0.0 and tokens > 0.0:

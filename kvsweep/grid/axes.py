@@ -162,7 +162,7 @@ def _placement(text: str, what: str, longest: int) -> list[str]:
     if text in ("disk", "auto"):
         return [text]
     kind, _, rest = text.partition(":")
-    if kind == "simplex" and rest.isdecimal() and 1 <= int(rest) <= 1000:
+    if kind == "simplex" and rest.isdecimal() and len(rest) <= 4 and 1 <= int(rest) <= 1000:
         n = int(rest)
         if (n + 1) * (n + 2) // 2 > longest:
             raise InputError(f"{what}: {text} has {(n + 1) * (n + 2) // 2} points; allowed: at most {longest}")

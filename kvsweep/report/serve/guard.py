@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import logging
@@ -14,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kvsweep.report.serve.limits import MAX_BODY
+from kvsweep.report.serve import limits
 
 logger = logging.getLogger("kvsweep.serve")
 
@@ -81,11 +82,18 @@ class Guard:
         elif headers.get("origin", f"http://{host}").casefold() != f"{scope['scheme']}://{host}".casefold():
             refusal = Json({"detail": "requests from other sites are not answered"}, status_code=403)
         else:
-            body = await _read(headers, receive)
-            if body is not None:
-                await self._app(scope, _Replay(body, receive), send)
-                return
-            refusal = Json({"detail": f"the body is too large; allowed: at most {MAX_BODY} bytes"}, status_code=413)
+            try:
+                async with asyncio.timeout(limits.MAX_BODY_SECONDS):
+                    body = await _read(headers, receive)
+            except TimeoutError:
+                said = f"the body did not arrive within {limits.MAX_BODY_SECONDS:g} s"
+                refusal = Json({"detail": said}, status_code=408, headers={"Connection": "close"})
+            else:
+                if body is not None:
+                    await self._app(scope, _Replay(body, receive), send)
+                    return
+                said = f"the body is too large; allowed: at most {limits.MAX_BODY} bytes"
+                refusal = Json({"detail": said}, status_code=413)
         await refusal(scope, receive, send)
 
     def _is_own(self, host: str) -> bool:
@@ -120,13 +128,13 @@ class _Replay:
 async def _read(headers: Headers, receive: Receive) -> bytes | None:
     """Return the whole body, None as soon as it is known to be longer than allowed."""
     stated = headers.get("content-length", "0")
-    if not stated.isdecimal() or int(stated[:12]) > MAX_BODY:
+    if not stated.isdecimal() or int(stated[:12]) > limits.MAX_BODY:
         return None
     body: bytes = b""
     while True:
         message = await receive()
         body += bytes(message.get("body", b""))
-        if len(body) > MAX_BODY:
+        if len(body) > limits.MAX_BODY:
             return None
         if not message.get("more_body", False):
             return body

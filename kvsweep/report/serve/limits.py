@@ -11,6 +11,9 @@ MAX_ROWS = 1_000
 MAX_BODY = 1 << 16
 """Size of a request body [byte]."""
 
+MAX_BODY_SECONDS = 10.0
+"""Longest time a body may take to arrive [s]."""
+
 MAX_WAIT = 20.0
 """Longest wait [s] for the computations before this one; sweeps use all cores, so they run one at a time."""
 

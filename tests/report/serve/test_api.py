@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import threading
@@ -20,6 +21,7 @@ from kvsweep.cli.output import to_json
 from kvsweep.costs.inputs import NUMBER_FIELDS, PART_FIELDS
 from kvsweep.report.payload import pack
 from kvsweep.report.serve import engine, limits
+from kvsweep.report.serve.guard import Guard
 from tests.report.serve.parts import BASE, HOSTILE, client, payload_of, write_hardware, write_policy
 from tests.report.test_payload import read
 
@@ -164,6 +166,29 @@ def test_sizes_are_limited(api: TestClient) -> None:
     for chunks in (big, iter([big[:1000], big[1000:]])):
         response = api.post("/api/simulate", content=chunks, headers={"content-type": "application/json"})
         assert response.status_code == 413, response.text
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_BODY_SECONDS", 0.05)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.sleep(0.02)  # a byte at a time, for ever
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "scheme": "http",
+        "method": "POST",
+        "path": "/api/simulate",
+        "headers": [(b"host", b"localhost")],
+    }
+    asyncio.run(Guard(client().app, ())(scope, receive, send))
+    assert sent[0]["status"] == 408 and (b"connection", b"close") in sent[0]["headers"]
+    assert b"did not arrive within 0.05 s" in sent[1]["body"]
 
 
 def test_only_this_server_s_own_names_are_answered(api: TestClient) -> None:
