@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from kvsweep.calibrate.check import Line, service_domain, service_summary, summary
-from kvsweep.calibrate.collectives import ALL_REDUCE, EXCHANGE, collective_curve, read_collective
-from kvsweep.calibrate.columns import read_rows
-from kvsweep.calibrate.compose import apart, compose
-from kvsweep.calibrate.diagnosis import step_seconds_apart
-from kvsweep.calibrate.kernels import read_kernels
-from kvsweep.calibrate.measures import measures
-from kvsweep.calibrate.replay import limits_of, replay
-from kvsweep.calibrate.runs import MeasuredRun, read_run
-from kvsweep.calibrate.services import fit_model
-from kvsweep.calibrate.sources import read_source
+from kvsweep.calibrate.fits.compose import apart, compose
+from kvsweep.calibrate.fits.services import fit_model
+from kvsweep.calibrate.kernels.collectives import ALL_REDUCE, EXCHANGE, collective_curve, read_collective
+from kvsweep.calibrate.kernels.profile import read_kernels
+from kvsweep.calibrate.runs.diagnosis import step_seconds_apart
+from kvsweep.calibrate.runs.measured import MeasuredRun, read_run
+from kvsweep.calibrate.runs.measures import measures
+from kvsweep.calibrate.runs.replay import limits_of, replay
+from kvsweep.calibrate.sources.columns import read_rows
+from kvsweep.calibrate.sources.rows import read_source
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.profiles import find_profile, read_any_profile, shipped
 from kvsweep.cluster.inputs.service_profile import Profile

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from kvsweep.errors import ResultError
-from kvsweep.studies import affinity, retention
-from kvsweep.studies.beside import differs, rows_of
-from kvsweep.studies.published import FIDELITIES, coding_trace, profiles, recorded_sessions
+from kvsweep.studies.shipped import affinity, retention
+from kvsweep.studies.shipped.beside import differs, rows_of
+from kvsweep.studies.shipped.published import FIDELITIES, coding_trace, profiles, recorded_sessions
 
 SEEDS = 5
 RESULTS = Path(__file__).with_name("paper_studies.json")

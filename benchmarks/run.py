@@ -15,14 +15,13 @@ from benchmarks.data import Skipped
 
 
 def areas() -> list[str]:
-    """Return the areas there are: the modules called bench_AREA."""
-    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
-    return [name.removeprefix("bench_") for name in names if name.startswith("bench_")]
+    """Return the areas there are: the modules of `benchmarks.areas`."""
+    return [module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("areas"))])]
 
 
 def measure(area: str, tiny: bool) -> list[figures.Figure]:
     """Return the figures of one area; `tiny` runs every line of it on small sizes, which no bar is set on."""
-    found: list[figures.Figure] = importlib.import_module(f"benchmarks.bench_{area}").measure(tiny)
+    found: list[figures.Figure] = importlib.import_module(f"benchmarks.areas.{area}").measure(tiny)
     return [figure.unjudged() for figure in found] if tiny else found
 
 

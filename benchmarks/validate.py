@@ -1,7 +1,8 @@
 """Holds kvsweep against published figures: ``python -m benchmarks.validate [AREA…]``.
 
-An area is a module called validate_AREA. It prints every figure beside its reference, and says "skipped" where the data
-it needs is not there (KVSWEEP_DATA names their folder). Exits with 1 where a figure is off and nothing explains it.
+An area is a module of `benchmarks.validations`. It prints every figure beside its reference, and says "skipped" where
+the data it needs is not there (KVSWEEP_DATA names their folder). Exits with 1 where a figure is off and nothing
+explains it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from benchmarks.data import Skipped
 
 def areas() -> list[str]:
     """Return the areas there are."""
-    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
-    return [name.removeprefix("validate_") for name in names if name.startswith("validate_")]
+    return [module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("validations"))])]
 
 
 def main(wanted: list[str]) -> int:
@@ -29,7 +29,7 @@ def main(wanted: list[str]) -> int:
     missed = []
     for area in wanted or areas():
         try:
-            found: list[figures.Figure] = importlib.import_module(f"benchmarks.validate_{area}").measure()
+            found: list[figures.Figure] = importlib.import_module(f"benchmarks.validations.{area}").measure()
         except Skipped as reason:
             print(f"\n{area}\n  skipped: {reason}")
             continue

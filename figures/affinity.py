@@ -11,9 +11,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from kvsweep.report.plots.files import write_figure
-from kvsweep.report.plots.paper_studies import affinity_figure
-from kvsweep.studies.affinity import affinity
-from kvsweep.studies.published import coding_trace, profiles
+from kvsweep.report.plots.studies.paper_studies import affinity_figure
+from kvsweep.studies.shipped.affinity import affinity
+from kvsweep.studies.shipped.published import coding_trace, profiles
 
 
 def make() -> Figure:

@@ -9,8 +9,8 @@ import kvsweep
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.report.plots.files import write_figure
-from kvsweep.report.plots.pictures import capacity_figure
-from kvsweep.studies.pictures import bounds, capacity_study, worker_cluster
+from kvsweep.report.plots.studies.pictures import capacity_figure
+from kvsweep.studies.shipped.pictures import bounds, capacity_study, worker_cluster
 from kvsweep.trace.generate import generate
 
 

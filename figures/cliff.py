@@ -9,8 +9,8 @@ import kvsweep
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.report.plots.files import write_figure
-from kvsweep.report.plots.pictures import cliff_figure
-from kvsweep.studies.pictures import cliff_study, with_working_sets
+from kvsweep.report.plots.studies.pictures import cliff_figure
+from kvsweep.studies.shipped.pictures import cliff_study, with_working_sets
 
 
 def make() -> Figure:

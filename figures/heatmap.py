@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 import kvsweep
 from kvsweep.report.plots.files import write_figure
-from kvsweep.report.plots.heatmap import figure
+from kvsweep.report.plots.sweeps.heatmap import figure
 
 
 def make() -> Figure:

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.report.plots.files import write_figure
-from kvsweep.report.plots.pictures import sources_figure
-from kvsweep.studies.pictures import sources
+from kvsweep.report.plots.studies.pictures import sources_figure
+from kvsweep.studies.shipped.pictures import sources
 
 
 def make() -> Figure:

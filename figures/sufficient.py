@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 import kvsweep
 from kvsweep.report.plots.files import write_figure
-from kvsweep.report.plots.sufficient import figure
+from kvsweep.report.plots.sweeps.sufficient import figure
 
 
 def make() -> Figure:

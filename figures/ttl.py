@@ -11,9 +11,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from kvsweep.report.plots.files import write_figure
-from kvsweep.report.plots.paper_studies import retention_figure
-from kvsweep.studies.published import coding_trace, profiles
-from kvsweep.studies.retention import retention
+from kvsweep.report.plots.studies.paper_studies import retention_figure
+from kvsweep.studies.shipped.published import coding_trace, profiles
+from kvsweep.studies.shipped.retention import retention
 
 
 def make() -> Figure:

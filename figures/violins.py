@@ -6,8 +6,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from kvsweep.catalog.load import load
+from kvsweep.report.plots.deployments.violins import figure
 from kvsweep.report.plots.files import write_figure
-from kvsweep.report.plots.violins import figure
 
 
 def make() -> Figure:

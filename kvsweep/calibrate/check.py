@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from kvsweep.calibrate.curves import Floats
-from kvsweep.calibrate.kernels import read_kernels
-from kvsweep.calibrate.layers import Parallel, head_seconds, token_seconds
-from kvsweep.calibrate.operations import PATHS
+from kvsweep.calibrate.kernels.layers import Parallel, head_seconds, token_seconds
+from kvsweep.calibrate.kernels.profile import read_kernels
+from kvsweep.calibrate.sources.operations import PATHS
 from kvsweep.catalog.specs import Model
 from kvsweep.cluster.inputs.service_profile import Profile, Service, Span
 from kvsweep.cluster.inputs.step_profile import DIMS, StepProfile, Table

@@ -19,11 +19,12 @@ import kvsweep
 from kvsweep import signals
 from kvsweep.errors import InputError, ResultError, unknown_name
 
-COMMANDS = (
-    "catalog", "simulate", "sweep", "report", "figures", "serve", "compare", "roofline", "overhead", "trace",
-    "cluster", "study", "calibrate", "validate",
-)  # fmt: skip
-"""Subcommands; each is the click command of its own name in the module of its own name."""
+COMMANDS = {
+    "catalog": "analytic", "simulate": "analytic", "sweep": "analytic", "report": "pages", "figures": "pages",
+    "serve": "pages", "compare": "pages", "roofline": "analytic", "overhead": "analytic", "trace": "cluster",
+    "cluster": "cluster", "study": "studies", "calibrate": "calibration", "validate": "calibration",
+}  # fmt: skip
+"""The room of each subcommand, which is the click command of its own name in the module of its own name."""
 
 INTERRUPTED = signals.exit_code(signal.SIGINT)
 
@@ -51,7 +52,7 @@ class _Group(click.Group):
         """Return the command `cmd_name`, or None where there is none."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"kvsweep.cli.{cmd_name}"), cmd_name)
+        command = getattr(importlib.import_module(f"kvsweep.cli.{COMMANDS[cmd_name]}.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

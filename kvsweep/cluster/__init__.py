@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "summarize", "sweep"]
 
+# Studies stand above clusters: `sweep` is reached by name, when asked for.
+_LAZY = {"run": "cluster.simulation.run", "summarize": "cluster.outcome.summary", "sweep": "studies.running.run"}
+
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        # Studies stand above clusters: `sweep` is reached by name, when asked for.
-        module = {"run": "cluster.simulation.run", "summarize": "cluster.outcome.summary", "sweep": "studies.run"}[name]
-        return getattr(importlib.import_module(f"kvsweep.{module}"), name)
+        return getattr(importlib.import_module(f"kvsweep.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

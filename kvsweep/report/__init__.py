@@ -13,7 +13,7 @@ def __getattr__(name: str) -> Any:
 
         return write_report
     if name == "write_comparison":
-        from kvsweep.report.changes_page import write_comparison
+        from kvsweep.report.comparison.page import write_comparison
 
         return write_comparison
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

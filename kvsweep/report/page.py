@@ -18,8 +18,9 @@ from kvsweep.report import provenance
 from kvsweep.report.payload import Payload
 
 SCRIPTS = (
-    "format.js", "scale.js", "cube.js", "palette.js", "views.js", "paint.js", "dom.js", "state.js", "panels.js",
-    "legend.js", "readout.js", "chart.js", "curves.js", "exports.js", "controls.js", "viewer.js",
+    "data/format.js", "data/scale.js", "data/cube.js", "maps/palette.js", "data/views.js", "maps/paint.js",
+    "page/dom.js", "page/state.js", "maps/panels.js", "maps/legend.js", "maps/readout.js", "maps/chart.js",
+    "maps/curves.js", "page/exports.js", "page/controls.js", "page/viewer.js",
 )  # fmt: skip
 """The viewer, in the order it is put together; a page adds a source of data and starts it."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import xarray as xr
 
 from kvsweep.report.payload import DEFAULT_BUDGET, pack
-from kvsweep.report.study_page import render_study
+from kvsweep.report.studies.study_page import render_study
 from kvsweep.report.sweep_page import render
 from kvsweep.results.files import replacing
 from kvsweep.results.studies import is_study

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kvsweep.calibrate.replay import engine_series
-from kvsweep.calibrate.runs import MeasuredRun
+from kvsweep.calibrate.runs.measured import MeasuredRun
+from kvsweep.calibrate.runs.replay import engine_series
 from kvsweep.cluster.inputs.profiles import shipped
 from kvsweep.cluster.inputs.step_profile import StepProfile, Table, read_step_profile, step_times
 from kvsweep.cluster.shared import columns as col

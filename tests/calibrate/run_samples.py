@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kvsweep.calibrate.compose import compose
-from kvsweep.calibrate.kernels import read_kernels
+from kvsweep.calibrate.fits.compose import compose
+from kvsweep.calibrate.kernels.profile import read_kernels
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.step_profile import StepProfile, step_times
 from kvsweep.cluster.shared import columns as col

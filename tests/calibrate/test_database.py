@@ -11,10 +11,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from kvsweep.calibrate.collectives import ALL_REDUCE, EXCHANGE, read_collective
-from kvsweep.calibrate.compose import compose
-from kvsweep.calibrate.database import Ranks, after_tokens, is_database, product_curve, read_database
-from kvsweep.calibrate.layers import Parallel
+from kvsweep.calibrate.fits.compose import compose
+from kvsweep.calibrate.kernels.collectives import ALL_REDUCE, EXCHANGE, read_collective
+from kvsweep.calibrate.kernels.database import Ranks, after_tokens, is_database, product_curve, read_database
+from kvsweep.calibrate.kernels.layers import Parallel
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.step_profile import StepProfile, step_times
 from kvsweep.cluster.vllm.steptime import line, table

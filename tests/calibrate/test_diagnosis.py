@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvsweep.calibrate.diagnosis import Seen, diagnose, step_seconds_apart, tokens_held
-from kvsweep.calibrate.replay import replay
-from kvsweep.calibrate.runs import MeasuredRun
+from kvsweep.calibrate.runs.diagnosis import Seen, diagnose, step_seconds_apart, tokens_held
+from kvsweep.calibrate.runs.measured import MeasuredRun
+from kvsweep.calibrate.runs.replay import replay
 from kvsweep.cluster.inputs.step_profile import StepProfile, step_times
 from kvsweep.cluster.simulation.lone_worker import Arrival, Served, run
 from kvsweep.cluster.vllm import columns as c

@@ -11,10 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsweep.calibrate.compose import compose, weights_bytes
 from kvsweep.calibrate.curves import filled, held_out, isotonic, isotonic_median, monotone_grid, robust_curve, thinned
-from kvsweep.calibrate.kernels import read_kernels
-from kvsweep.calibrate.layers import Parallel
+from kvsweep.calibrate.fits.compose import compose, weights_bytes
+from kvsweep.calibrate.kernels.layers import Parallel
+from kvsweep.calibrate.kernels.profile import read_kernels
 from kvsweep.catalog import load
 from kvsweep.catalog.specs import Model
 from kvsweep.cluster.inputs.step_profile import (

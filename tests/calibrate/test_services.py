@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvsweep.calibrate.operations import Measured, Operation
-from kvsweep.calibrate.services import fit_model, fitted, predicted, up_to
-from kvsweep.calibrate.sources import read_curve, read_source
-from kvsweep.calibrate.splitwise import Worker
+from kvsweep.calibrate.fits.services import fit_model, fitted, predicted, up_to
+from kvsweep.calibrate.sources.operations import Measured, Operation
+from kvsweep.calibrate.sources.rows import read_curve, read_source
+from kvsweep.calibrate.sources.splitwise import Worker
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.cluster.inputs.service_profile import DecodeModel, PathModel, PrefillModel, read_profile

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvsweep.calibrate.compose import compose
-from kvsweep.calibrate.kernels import read_kernels
-from kvsweep.calibrate.layers import Parallel
-from kvsweep.calibrate.measures import measures, reuse, windows
-from kvsweep.calibrate.replay import captured_graphs, limits_of, replay
-from kvsweep.calibrate.runs import MeasuredRun, read_run
+from kvsweep.calibrate.fits.compose import compose
+from kvsweep.calibrate.kernels.layers import Parallel
+from kvsweep.calibrate.kernels.profile import read_kernels
+from kvsweep.calibrate.runs.measured import MeasuredRun, read_run
+from kvsweep.calibrate.runs.measures import measures, reuse, windows
+from kvsweep.calibrate.runs.replay import captured_graphs, limits_of, replay
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.step_profile import StepProfile, step_profile_text, step_times
 from kvsweep.cluster.shared import columns as col

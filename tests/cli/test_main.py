@@ -80,7 +80,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     def simulate() -> None:
         raise raised[0]
 
-    monkeypatch.setattr("kvsweep.cli.simulate.simulate", simulate)
+    monkeypatch.setattr("kvsweep.cli.analytic.simulate.simulate", simulate)
     return raised
 
 

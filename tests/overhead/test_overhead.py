@@ -13,7 +13,7 @@ import xarray as xr
 
 import kvsweep
 from benchmarks import policies
-from benchmarks.bench_overhead import calibration, line
+from benchmarks.areas.overhead import calibration, line
 from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid import jit
 from kvsweep.overhead import harness, timers

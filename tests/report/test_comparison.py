@@ -15,9 +15,9 @@ import xarray as xr
 import kvsweep
 from kvsweep.errors import InputError
 from kvsweep.report import write_comparison
-from kvsweep.report.changes import pack_changes
-from kvsweep.report.changes_headline import CHANGES
-from kvsweep.report.changes_page import render_comparison
+from kvsweep.report.comparison.changes import pack_changes
+from kvsweep.report.comparison.headline import CHANGES
+from kvsweep.report.comparison.page import render_comparison
 from kvsweep.report.payload import Payload
 from kvsweep.report.provenance import error_bound
 from kvsweep.results.compare import Comparison, common_grid, compare

@@ -14,8 +14,8 @@ import pytest
 import xarray as xr
 
 from kvsweep.report import write_comparison
-from kvsweep.report.changes import pack_changes
-from kvsweep.report.changes_headline import CHANGES
+from kvsweep.report.comparison.changes import pack_changes
+from kvsweep.report.comparison.headline import CHANGES
 from kvsweep.report.payload import Payload
 from kvsweep.report.provenance import error_bound
 from kvsweep.results.compare import common_grid, compare

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import kvsweep
-from kvsweep.cli.report import report
+from kvsweep.cli.pages.report import report
 from kvsweep.errors import InputError
 from kvsweep.report import write_report
 from kvsweep.report.page import SCRIPTS, asset, fill, json_for_script, viewer_script

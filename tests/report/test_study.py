@@ -18,8 +18,8 @@ import xarray as xr
 import kvsweep
 from kvsweep.errors import InputError
 from kvsweep.report import write_report
-from kvsweep.report.study_page import render_study
-from kvsweep.report.study_payload import BEST, FAR, NEARLY, NO_RESULT, choices_of, pack_study, states
+from kvsweep.report.studies.study_page import render_study
+from kvsweep.report.studies.study_payload import BEST, FAR, NEARLY, NO_RESULT, choices_of, pack_study, states
 from kvsweep.results.netcdf import write_netcdf
 from tests.cli_runner import done, refused
 from tests.studies.samples import study

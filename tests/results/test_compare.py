@@ -13,7 +13,7 @@ import xarray as xr
 from click.testing import CliRunner
 
 import kvsweep
-from kvsweep.cli.compare import compare as command
+from kvsweep.cli.pages.compare import compare as command
 from kvsweep.errors import InputError
 from kvsweep.results.compare import AxisOverlap, Difference, compare
 from kvsweep.results.netcdf import write_netcdf

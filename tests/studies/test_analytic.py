@@ -12,8 +12,8 @@ import xarray as xr
 
 import kvsweep
 from kvsweep.errors import InputError
-from kvsweep.report.analytic_page import answer, render_analytic
-from kvsweep.studies.analytic import beside
+from kvsweep.report.studies.analytic_page import answer, render_analytic
+from kvsweep.studies.shipped.analytic import beside
 from tests.cli_runner import done, refused
 from tests.cluster.samples import cluster, pages, path, profile, trace
 

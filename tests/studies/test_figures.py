@@ -11,7 +11,7 @@ import xarray as xr
 
 import kvsweep
 from kvsweep.errors import InputError
-from kvsweep.report.plots.study import curve_figure, map_figure, winner_figure
+from kvsweep.report.plots.studies.study import curve_figure, map_figure, winner_figure
 from kvsweep.results.netcdf import write_netcdf
 from tests.cli_runner import done, refused
 from tests.studies.samples import study

@@ -15,12 +15,12 @@ import xarray as xr
 import kvsweep
 from benchmarks import paper_studies
 from kvsweep.cluster.simulation.run import run
-from kvsweep.report.plots.paper_studies import affinity_figure, retention_figure
-from kvsweep.studies import affinity as affinities
-from kvsweep.studies import retention as retentions
-from kvsweep.studies.beside import rows_of
-from kvsweep.studies.published import cluster, coding_trace, profiles, rate_of
-from kvsweep.studies.replay import cases, replay, shown, workloads
+from kvsweep.report.plots.studies.paper_studies import affinity_figure, retention_figure
+from kvsweep.studies.shipped import affinity as affinities
+from kvsweep.studies.shipped import retention as retentions
+from kvsweep.studies.shipped.beside import rows_of
+from kvsweep.studies.shipped.published import cluster, coding_trace, profiles, rate_of
+from kvsweep.studies.shipped.replay import cases, replay, shown, workloads
 from kvsweep.studies.traces import MadeTrace, arriving
 from tests.cli_runner import done, refused
 from tests.studies.samples import FIDELITIES

@@ -16,9 +16,9 @@ from kvsweep.catalog.specs import Disk, Link
 from kvsweep.cluster.inputs.config import EngineRules, config_mapping
 from kvsweep.cluster.inputs.roofline import L3_QUERY_SECONDS, L3_SECONDS
 from kvsweep.errors import InputError
-from kvsweep.report.plots.pictures import capacity_figure, cliff_figure, pareto, pareto_figure, sources_figure
-from kvsweep.studies import pictures
-from kvsweep.studies.pictures import (
+from kvsweep.report.plots.studies.pictures import capacity_figure, cliff_figure, pareto, pareto_figure, sources_figure
+from kvsweep.studies.shipped import pictures
+from kvsweep.studies.shipped.pictures import (
     bounds,
     capacity_study,
     next_terabyte,
@@ -28,7 +28,7 @@ from kvsweep.studies.pictures import (
     with_wear,
     worker_cluster,
 )
-from kvsweep.studies.shared import Store, lifetime_days
+from kvsweep.studies.shipped.shared_tier import Store, lifetime_days
 from kvsweep.trace.generate import generate
 from tests.cli_runner import done, refused, run
 from tests.studies import samples as study_samples

@@ -11,10 +11,10 @@ import xarray as xr
 
 import kvsweep
 from kvsweep.errors import InputError
-from kvsweep.report.plots.study import map_figure
-from kvsweep.report.study_payload import pack_study
+from kvsweep.report.plots.studies.study import map_figure
+from kvsweep.report.studies.study_payload import pack_study
 from kvsweep.results.studies import table
-from kvsweep.studies import run as module
+from kvsweep.studies.running import run as module
 from kvsweep.trace.write import native_lines
 from tests.cli_runner import done, run
 from tests.cluster.samples import pages, trace

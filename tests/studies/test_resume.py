@@ -17,7 +17,7 @@ KEEP = [{"gateway": "session_affinity", "host_tokens": 0}]
 
 def stopped(monkeypatch: pytest.MonkeyPatch, path: Path, output: Path) -> None:
     """Run a study whose end is interrupted, so that its journal stays."""
-    from kvsweep.studies import run as module
+    from kvsweep.studies.running import run as module
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "CHECKPOINT_SECONDS", float("inf"))
@@ -27,7 +27,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, path: Path, output: Path) -> None:
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the list that every simulation of a study from now on adds its number of requests to."""
-    from kvsweep.studies import run as module
+    from kvsweep.studies.running import run as module
 
     calls: list[int] = []
     real = module.finish
@@ -67,7 +67,7 @@ def test_another_study_does_not_take_the_place_of_an_interrupted_one(
 
 
 def test_a_cell_without_memory_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvsweep.studies import run as module
+    from kvsweep.studies.running import run as module
 
     path, output = written(tmp_path), tmp_path / "study.nc"
     real = module.finish
@@ -87,7 +87,7 @@ def test_a_cell_without_memory_is_tried_again(tmp_path: Path, monkeypatch: pytes
 
 
 def test_figures_outlive_kept_files_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvsweep.studies import run as module
+    from kvsweep.studies.running import run as module
 
     path, output, cells = written(tmp_path, keep=KEEP), tmp_path / "study.nc", tmp_path / "study.cells"
     cells.write_text("in the way")

@@ -26,8 +26,8 @@ from kvsweep.cluster.outcome.vllm import CAUSES
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results.studies import over_seeds, table
 from kvsweep.studies.axes import set_field
-from kvsweep.studies.cells import cells
 from kvsweep.studies.metrics import ONLY_SOME, SHAPES, is_record, measure
+from kvsweep.studies.running.cells import cells
 from kvsweep.studies.study import parse_study, study_mapping
 from kvsweep.trace.convert import scale_time
 from kvsweep.trace.generate import generate
@@ -180,7 +180,7 @@ def test_combinations_that_cannot_be_are_told_and_left_empty(tmp_path: Path) -> 
 
 
 def test_a_failing_simulation_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvsweep.studies import run as module
+    from kvsweep.studies.running import run as module
 
     real = module.finish
 
@@ -224,7 +224,7 @@ def test_a_kill_loses_nothing_and_the_end_is_the_same(tmp_path: Path) -> None:
 
 def test_what_is_done_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An axis that grew, too: cells are known by what they are, not by their place."""
-    from kvsweep.studies import run as module
+    from kvsweep.studies.running import run as module
 
     path, output = written(tmp_path), tmp_path / "study.nc"
     with monkeypatch.context() as patch:
@@ -255,7 +255,7 @@ def test_policies_from_files_and_closed_loops_are_axes(tmp_path: Path) -> None:
 
 
 def test_a_journal_cut_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
-    from kvsweep.studies.journal import Journal, read_journal
+    from kvsweep.studies.running.journal import Journal, read_journal
 
     path = tmp_path / "a.journal"
     records = {f"key{i}": {"figures": {"x": [1 / 3, float("nan"), 1e-300]}, "seconds": float(i)} for i in range(5)}
@@ -297,8 +297,8 @@ def test_a_record_that_no_simulation_left_costs_its_own_cell(
     forge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its line is whole and its checksum right, but not what it says."""
-    from kvsweep.studies import run as module
-    from kvsweep.studies.journal import Journal, journal_path
+    from kvsweep.studies.running import run as module
+    from kvsweep.studies.running.journal import Journal, journal_path
 
     path, output = written(tmp_path, slo=SLO), tmp_path / "study.nc"
     with monkeypatch.context() as patch:
@@ -315,7 +315,7 @@ def test_a_record_that_no_simulation_left_costs_its_own_cell(
 
 @pytest.mark.parametrize("workers", ["paper", "engine", "vllm"])
 def test_what_a_simulation_leaves_is_such_a_record(workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvsweep.studies import run as module
+    from kvsweep.studies.running import run as module
 
     values = study(slo=[SLO, {"e2e_seconds": 9}])
     if workers == "vllm":
@@ -330,7 +330,7 @@ def test_what_a_simulation_leaves_is_such_a_record(workers: str, monkeypatch: py
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    from kvsweep.studies.journal import Journal, journal_path
+    from kvsweep.studies.running.journal import Journal, journal_path
 
     path, output = written(tmp_path), tmp_path / "study.nc"
     with Journal(journal_path(output)):

@@ -9,8 +9,10 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvsweep.report.plots import heatmap, study, style, success, sufficient
-from kvsweep.report.plots.heatmap import X, Y
+from kvsweep.report.plots import style
+from kvsweep.report.plots.studies import study
+from kvsweep.report.plots.sweeps import heatmap, success, sufficient
+from kvsweep.report.plots.sweeps.heatmap import X, Y
 from kvsweep.results import analysis
 from kvsweep.results.slices import take_slice
 

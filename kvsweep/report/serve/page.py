@@ -16,7 +16,7 @@ OWN_SCRIPTS = ("api.js", "settings.js", "fields.js", "controls-panel.js", "bars.
 def dashboard() -> tuple[str, str]:
     """Return the page and its Content-Security-Policy, which lets it fetch from this server only."""
     style = "\n".join([asset("viewer.css"), asset("dashboard.css", PACKAGE)])
-    script = strict_script([*map(asset, (*SCRIPTS, "source.js")), *(asset(name, PACKAGE) for name in OWN_SCRIPTS)])
+    script = strict_script([*map(asset, (*SCRIPTS, "data/source.js")), *(asset(name, PACKAGE) for name in OWN_SCRIPTS)])
     page = fill(
         asset("dashboard.html", PACKAGE),
         {"version": escape(kvsweep.__version__), "style": style, "viewer": viewer_markup(), "script": script},

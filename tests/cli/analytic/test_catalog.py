@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvsweep.catalog.load import FILES, load
-from kvsweep.cli.catalog import KINDS, catalog
+from kvsweep.cli.analytic.catalog import KINDS, catalog
 from kvsweep.cli.output import TABLE_WIDTH
 from kvsweep.errors import InputError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kvsweep
-from kvsweep.cli import overhead as command
+from kvsweep.cli.analytic import overhead as command
 from kvsweep.overhead.plan import make_overhead_plan
 from tests.cli_runner import GOOD_POLICY, done, refused
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kvsweep.cli import trace as command
+from kvsweep.cli.cluster import trace as command
 from kvsweep.trace.generate import PRESETS
 from kvsweep.trace.read import READERS, read_trace
 from kvsweep.trace.write import WRITERS
@@ -33,7 +33,7 @@ def test_choices_are_those_of_the_package() -> None:
 
 
 def test_help_loads_no_numpy() -> None:
-    code = "import sys, kvsweep.cli.trace; print([n for n in ('numpy', 'numba') if n in sys.modules])"
+    code = "import sys, kvsweep.cli.cluster.trace; print([n for n in ('numpy', 'numba') if n in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kvsweep.cli.figures import figures
-from kvsweep.cli.roofline import roofline
+from kvsweep.cli.analytic.roofline import roofline
+from kvsweep.cli.pages.figures import figures
 from kvsweep.errors import InputError
 from kvsweep.results.netcdf import write_netcdf
 from tests.results.sweep_samples import small, wide
@@ -131,7 +131,7 @@ def test_roofline_prints_the_curves() -> None:
 
 def test_help_loads_no_drawing() -> None:
     code = (
-        "import sys, kvsweep.cli.figures, kvsweep.cli.compare, kvsweep.cli.roofline\n"
+        "import sys, kvsweep.cli.pages.figures, kvsweep.cli.pages.compare, kvsweep.cli.analytic.roofline\n"
         "assert not {'matplotlib', 'xarray', 'numba'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

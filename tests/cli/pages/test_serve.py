@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kvsweep.cli import serve as command
+from kvsweep.cli.pages import serve as command
 from tests.cli_runner import done, refused
 
 
@@ -104,7 +104,7 @@ def test_without_the_extra_it_says_what_to_install(module: str, monkeypatch: pyt
 
 def test_the_rest_of_the_package_does_not_import_the_extra() -> None:
     code = (
-        "import sys, kvsweep.report.page, kvsweep.cli.serve, kvsweep.grid.sweep;"
+        "import sys, kvsweep.report.page, kvsweep.cli.pages.serve, kvsweep.grid.sweep;"
         f"print([name for name in {command.NEEDED!r} if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import kvsweep
-from benchmarks import validate, validate_lru
-from benchmarks.validate_lru import LADDER, apart, lone_cache, lru_tokens, quick_profile, whole_blocks
+from benchmarks import validate
+from benchmarks.validations import lru
+from benchmarks.validations.lru import LADDER, apart, lone_cache, lru_tokens, quick_profile, whole_blocks
 from kvsweep.trace.generate import generate
 from kvsweep.trace.model import Ints, Trace
 from kvsweep.trace.reuse import hit_ratios, hit_tokens, reuse
@@ -213,9 +214,9 @@ def test_validation_tells_what_is_off(
 ) -> None:
     case = documents()
     reference = hit_ratios(case, reuse(case), [1000])[0]
-    monkeypatch.setattr(validate_lru, "PUBLISHED", {1000: round(reference, 3) + shift})
-    monkeypatch.setattr(validate_lru, "conversation", lambda: "made")
-    monkeypatch.setattr(validate_lru, "read_trace", lambda path: case)
+    monkeypatch.setattr(lru, "PUBLISHED", {1000: round(reference, 3) + shift})
+    monkeypatch.setattr(lru, "conversation", lambda: "made")
+    monkeypatch.setattr(lru, "read_trace", lambda path: case)
     assert validate.main(["lru"]) == code
     said = capsys.readouterr().out
     assert "cluster, 1000 blocks" in said and ("off and unexplained: plain LRU, 1000 blocks" in said) == bool(code)

@@ -10,8 +10,10 @@ from kvsweep.catalog.load import load
 from kvsweep.costs import curves
 from kvsweep.costs import roofline as costs
 from kvsweep.costs.deployment import deploy
-from kvsweep.report.plots import permutations, roofline, scales, success, violins
-from kvsweep.report.plots.shapes import log_violin
+from kvsweep.report.plots import scales
+from kvsweep.report.plots.deployments import permutations, roofline, violins
+from kvsweep.report.plots.deployments.shapes import log_violin
+from kvsweep.report.plots.sweeps import success
 from tests.results.sweep_samples import small, wide
 
 CATALOG = load()

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from kvsweep.errors import InputError
-from kvsweep.report.plots import heatmap
 from kvsweep.report.plots.files import write_figure
+from kvsweep.report.plots.sweeps import heatmap
 from tests.results.sweep_samples import small
 
 

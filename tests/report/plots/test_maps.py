@@ -15,7 +15,8 @@ from matplotlib.patches import PathPatch
 import kvsweep
 from kvsweep.errors import InputError
 from kvsweep.report.page import asset
-from kvsweep.report.plots import cells, heatmap, labels, style, sufficient
+from kvsweep.report.plots import cells, labels, style
+from kvsweep.report.plots.sweeps import heatmap, sufficient
 from kvsweep.results.slices import take_slice
 from tests.results.sweep_samples import ALL, policy_file, small, wide
 
@@ -74,7 +75,7 @@ def test_states_of_a_large_map_differ_by_hatch_and_lightness() -> None:
 
 
 def test_states_look_and_are_called_alike_on_pages_and_in_figures() -> None:
-    script = asset("palette.js")
+    script = asset("maps/palette.js")
     light = script[script.index("const LIGHT") : script.index("const DARK")]
     assert re.findall(r'"(#\w+)"', light[light.index("states:") : light.index("ink:")]) == [
         state.color for state in style.VERDICT_STATES

@@ -9,7 +9,7 @@ import xarray as xr
 from kvsweep.overhead import harness
 from kvsweep.overhead.dataset import overhead_dataset
 from kvsweep.overhead.plan import make_overhead_plan
-from kvsweep.report.plots import overhead
+from kvsweep.report.plots.measured import overhead
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Fits: service models, and step profiles composed of kernels."""

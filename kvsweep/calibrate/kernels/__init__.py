@@ -1,0 +1,1 @@
+"""Kernel profiles and databases, and the layers a step is made of."""

@@ -1,0 +1,1 @@
+"""Measured runs: read, replayed, compared, diagnosed."""

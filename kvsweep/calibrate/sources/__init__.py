@@ -1,0 +1,1 @@
+"""Measurements of parts, read strictly: rows of operations, whatever file they came from."""

@@ -1,0 +1,1 @@
+"""Commands of the analytic model: hardware, one request, sweeps, what a decision costs."""

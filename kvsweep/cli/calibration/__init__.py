@@ -1,0 +1,1 @@
+"""Commands that fit profiles and hold them against measured runs."""

@@ -1,0 +1,1 @@
+"""Commands that show results: reports, comparisons, figures, the dashboard."""

@@ -1,0 +1,1 @@
+"""The page of two sweeps side by side."""

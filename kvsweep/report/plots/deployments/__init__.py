@@ -1,0 +1,1 @@
+"""Figures of hardware: rooflines, and restore against recompute on many deployments."""

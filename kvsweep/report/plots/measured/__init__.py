@@ -1,0 +1,1 @@
+"""Figures of what was measured: decisions, and predictions beside runs."""

@@ -1,0 +1,1 @@
+"""Figures of sweeps: verdicts, success rates, the simplest policy that passes."""

@@ -1,0 +1,1 @@
+"""Studies that come with kvsweep: those of the paper, and the pictures people expect."""
