@@ -16,7 +16,7 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[test,bench]'
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[test,bench]'
 	$(BIN)/python -m benchmarks.run $(AREAS)
 	$(BIN)/python -m benchmarks.readme
 
@@ -38,11 +38,12 @@ check: $(VENV)/.installed-check
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvsweep needs Python 3.11 or later")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@echo "installing kvsweep and what it needs into $(VENV), a minute or two:"
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
 $(VENV)/.installed-check: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[test,check]'
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[test,check]'
 	@touch $@
 
 clean:

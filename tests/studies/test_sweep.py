@@ -29,8 +29,10 @@ from kvsweep.studies.axes import set_field
 from kvsweep.studies.metrics import ONLY_SOME, SHAPES, is_record, measure
 from kvsweep.studies.running.cells import cells
 from kvsweep.studies.study import parse_study, study_mapping
+from kvsweep.studies.traces import MadeTrace
 from kvsweep.trace.convert import scale_time
 from kvsweep.trace.generate import generate
+from kvsweep.trace.model import Trace
 from tests.cli_runner import done, refused, run
 from tests.studies import samples as study_samples
 from tests.studies.samples import FIDELITIES, cluster, study, written
@@ -461,3 +463,19 @@ def test_a_count_needs_one_group_to_set() -> None:
     axis = parse_study(study(axes={"n_prefill": [1]}), "study").axes[-1]
     with pytest.raises(InputError, match="2 groups of prefill workers in the cluster file; allowed: one"):
         set_field(values, axis, 1, "n_prefill")
+
+
+def test_every_workload_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds run fastest through the cells, and few traces are held: made in that order, each would be made again."""
+    made: list[tuple[str, int]] = []
+    make = MadeTrace.make
+
+    def counted(spec: MadeTrace, folder: Path, seed: int) -> Trace:
+        made.append((spec.label, seed))
+        return make(spec, folder, seed)
+
+    monkeypatch.setattr(MadeTrace, "make", counted)
+    path = written(tmp_path, axes={"rate_scale": [1, 2, 3], "gateway": ["random"], "seed": "0:5:1"})
+    done("cluster", "sweep", path, "--dry-run")
+    # Once each, and the first again for the cell that is simulated.
+    assert sorted(made) == sorted([("coding", seed) for seed in range(6)] + [("coding", 0)])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +19,7 @@ from kvsweep.cli.options import (
     say,
 )
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.cli.progress import progress
 from kvsweep.costs.inputs import HARDWARE_FIELDS, MODEL_FIELDS, SIMULATE_DEFAULTS
 from kvsweep.errors import InputError
 from kvsweep.overhead.inputs import DEFAULTS, NUMBERS, PATHS
@@ -28,7 +27,6 @@ from kvsweep.overhead.inputs import DEFAULTS, NUMBERS, PATHS
 if TYPE_CHECKING:
     import xarray as xr
 
-    from kvsweep.overhead.harness import Progress
     from kvsweep.overhead.plan import OverheadPlan
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -97,8 +95,8 @@ def overhead(
         say(f"compiling {', '.join(waiting)} (once for each policy and machine, a few seconds) …")
     if plan.seconds > LONG and not quiet:
         say(f"{plan.decisions:,} decisions for each policy and path: about {_duration(plan.seconds)}; Ctrl-C ends it")
-    with _progress(quiet) as progress:
-        ds = overhead_dataset(plan, run(plan, progress))
+    with progress("timing", quiet) as move:
+        ds = overhead_dataset(plan, run(plan, move))
     for line in ds.attrs.get("kvsweep_warnings", "").splitlines():
         if not (quiet and line in plan.notes):
             say(line)
@@ -129,21 +127,6 @@ def _check_files(files: list[Path], option: str, force: bool) -> None:
 
     for file in files:
         check_writable(file, force, option)
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Progress | None]:
-    """Yield what moves a progress bar on stderr, or None where nobody would see one."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    with click.progressbar(length=1, label="timing", file=sys.stderr) as bar:
-
-        def move(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        yield move
 
 
 def _save(ds: xr.Dataset, output: Path | None, drawn: list[Path], quiet: bool) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +19,7 @@ from kvsweep.cli.options import (
     output_options,
     say,
 )
+from kvsweep.cli.progress import progress
 from kvsweep.costs.inputs import SWEEP_DEFAULTS
 from kvsweep.errors import InputError
 from kvsweep.results.names import REDUCED_OVER, REDUCTIONS
@@ -29,7 +27,6 @@ from kvsweep.results.names import REDUCED_OVER, REDUCTIONS
 if TYPE_CHECKING:
     import xarray as xr
 
-    from kvsweep.grid.evaluate import Progress
     from kvsweep.grid.plan import Plan
 
 
@@ -153,8 +150,8 @@ def _run(task: _Task, show: _Show) -> None:
     reduce, over = task.reduction or (None, REDUCED_OVER)
     if reduce is not None and "dtype" in task.plan.given:
         show.note(f"{task.plan.called('dtype')} has no effect with {task.plan.called('reduce')}, which is always f8")
-    with _progress(show.quiet) as progress:
-        ds = run_plan(task.plan, reduce, over, task.threads, progress, show.note)
+    with progress("evaluating", show.quiet) as move:
+        ds = run_plan(task.plan, reduce, over, task.threads, move, show.note)
     told = {*task.plan.policies.problems, *notes(task.plan)}
     for line in ds.attrs.get("kvsweep_warnings", "").splitlines():
         if line not in told:
@@ -180,23 +177,6 @@ def _save(ds: xr.Dataset, plan: Plan, output: Path) -> None:
     else:
         miss = () if "miss_blocks" in plan.axes else ("miss_blocks",)
         write_csv(ds, ("policy", *plan.axes, *miss), output)
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Progress | None]:
-    """Yield what moves a progress bar on stderr, or None where nobody would see one."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    with contextlib.ExitStack() as stack:
-        bars: list[Any] = []
-
-        def progress(done: int, total: int) -> None:
-            if not bars:  # not before the kernels are compiled, or the time left would count that for every slab
-                bars.append(stack.enter_context(click.progressbar(length=total, label="evaluating", file=sys.stderr)))
-            bars[0].update(done - bars[0].pos)
-
-        yield progress
 
 
 def _print_estimate(task: _Task, show: _Show) -> None:

@@ -10,6 +10,7 @@ import click
 
 from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_table, to_json
+from kvsweep.cli.progress import Lines
 from kvsweep.cli.slo import limits_of
 from kvsweep.errors import InputError, ResultError
 
@@ -65,7 +66,8 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
             raise InputError(f"--request-rate: {given['request_rate']:g}; allowed: 1e-09 to 1e+09 1/s")
         requests = scale_to_rate(requests, given["request_rate"])
     quiet = given["quiet"]
-    show = None if quiet or not sys.stderr.isatty() else _count
+    on_terminal = sys.stderr.isatty()
+    show = None if quiet else _count if on_terminal else Lines("sizes simulated").move
     search = make_search(
         requests, cluster_config, service, limits, given["attainment"], given["most"],
         threads=given["threads"], progress=show, policy_files=given["policy_files"],
@@ -73,7 +75,7 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
     if not quiet and service.kind == "assumed":
         say(f"{profile}: assumed, not measured")
     found = find(search)
-    if show is not None:
+    if on_terminal and not quiet:
         click.echo(err=True)
     _print(found, search, given["output_format"])
     if found.found is None:

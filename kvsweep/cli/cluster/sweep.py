@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +9,12 @@ import click
 
 from kvsweep.cli.options import POLICY_FILES, check_page, say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.cli.progress import progress
 from kvsweep.errors import InputError, ResultError
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from kvsweep.studies.running.run import Progress
     from kvsweep.studies.study import Study
 
 _PATH = click.Path(path_type=Path)
@@ -73,8 +70,8 @@ def sweep(
     for label, profile in found.profiles.items():
         if profile.kind == "assumed":
             note(f"profile {label}: assumed, not measured")
-    with _progress(quiet) as progress:
-        ds = run_study(found, output, threads, given["force"], Show(progress, note))
+    with progress("simulating", quiet) as move:
+        ds = run_study(found, output, threads, given["force"], Show(move, note))
     if given["report"] is not None:
         from kvsweep.report import write_report
 
@@ -151,22 +148,3 @@ def _estimate(study: Study, output: Path | None, threads: int | None, given: dic
     else:
         for line in expected.lines():
             click.echo(line)
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Progress | None]:
-    """Yield what moves a progress bar with the time left on stderr, or None where nobody would see one."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    with contextlib.ExitStack() as stack:
-        bars: list[Any] = []
-
-        def move(done: int, total: int) -> None:
-            if not bars:  # what a resumed study has already is no measure of its speed
-                bars.append(stack.enter_context(
-                    click.progressbar(length=total, label="simulating", file=sys.stderr, show_pos=True)))  # fmt: skip
-                bars[0].pos = done - 1
-            bars[0].update(done - bars[0].pos)
-
-        yield move

@@ -11,10 +11,12 @@ import click
 from kvsweep.cli.cluster.sweep import require_all_cells
 from kvsweep.cli.options import POLICY_FILES, check_page, say
 from kvsweep.cli.output import Column
+from kvsweep.cli.progress import progress
 from kvsweep.cli.studies import options
 from kvsweep.errors import InputError
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
     from kvsweep.catalog.specs import Disk, Link
@@ -71,12 +73,11 @@ def sources(**given: Any) -> None:
 @options.with_options(_PROFILE, _FIDELITY, options.DRAWING)
 def cliff(**given: Any) -> None:
     """Time to first token and throughput against the working set, with and without host memory."""
-    from kvsweep.studies.running.run import sweep
     from kvsweep.studies.shipped.pictures import cliff_study, with_working_sets
 
     profile = _begin(given)
     study = cliff_study(profile, HOSTS, given["fidelity"] or FIDELITY)
-    ds = sweep(study)
+    ds = _swept(study, given)
     device = study["cluster"]["workers"][0]["device_tokens"]
     shown = with_working_sets(ds)
     figures = {"ttft": shown["ttft"].sel(statistic="mean"), "tokens_per_second": shown["tokens_per_second"]}
@@ -110,14 +111,13 @@ def _host(tokens: int) -> str:
 @options.with_options(_TRACE, _CONFIG, _PROFILE, _FIDELITY, options.DRAWING)
 def capacity(**given: Any) -> None:
     """Hit ratio against host memory for every eviction policy, and what the next terabyte buys."""
-    from kvsweep.studies.running.run import sweep
     from kvsweep.studies.shipped.pictures import bounds, capacity_study, next_terabyte
     from kvsweep.studies.traces import read_spec
 
     profile = _begin(given)
     config = _config(given, profile)
     trace = _trace(given)
-    ds = sweep(capacity_study(profile, config, trace))
+    ds = _swept(capacity_study(profile, config, trace), given)
     room = [config.n_prefill * (config.prefill[0].device_tokens + int(host)) for host in ds["host_tokens"].values]
     limit = bounds(read_spec(trace, "--trace").make(Path(), 0), room)
     rows = next_terabyte(ds, profile.kv_bytes_per_token)
@@ -156,7 +156,6 @@ def capacity(**given: Any) -> None:
 )  # fmt: skip
 def tiers(host_tokens: int | None, drives: int | None, write_amplification: float, **given: Any) -> None:
     """Before and after: device only, with host memory, and with a tier that all hosts share (L3)."""
-    from kvsweep.studies.running.run import sweep
     from kvsweep.studies.shipped.pictures import tiers_study, tiers_table, with_wear
     from kvsweep.studies.shipped.shared_tier import Store
 
@@ -172,7 +171,7 @@ def tiers(host_tokens: int | None, drives: int | None, write_amplification: floa
     if not given["quiet"]:
         for note in _idle(study["cluster"], host):
             say(note)
-    ds = sweep(study)
+    ds = _swept(study, given)
     notes = ["A byte moved is one brought into a tier or to a decode worker."]
     if store is None:
         notes.append(f"No shared tier: fidelity {config.fidelity}, write policy {config.write.policy}; it takes engine "
@@ -209,6 +208,15 @@ def _idle(cluster: Mapping[str, Any], host_tokens: int) -> list[str]:
     groups = [group | with_host if "host_tokens" in group else group for group in cluster["workers"]]
     stated = {"workers": groups, **({"l3": {}} if "l3" in cluster else {})}
     return notes_of(parse_config({**cluster, "workers": groups}, "cluster"), stated)
+
+
+def _swept(study: Mapping[str, Any], given: Mapping[str, Any]) -> xr.Dataset:
+    """Return the figures of a study, telling how far it is."""
+    from kvsweep.studies.running.run import Show, run_study
+    from kvsweep.studies.study import parse_study
+
+    with progress("simulating", given["quiet"]) as move:
+        return run_study(parse_study(study, "study"), None, show=Show(move))
 
 
 def _begin(given: Mapping[str, Any]) -> Profile:

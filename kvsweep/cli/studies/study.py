@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kvsweep.cli.output import Column
+from kvsweep.cli.progress import progress
 from kvsweep.cli.studies import options
 from kvsweep.cli.studies.pictures import analytic, capacity, cliff, sources, tiers
 from kvsweep.errors import ResultError
@@ -91,8 +90,8 @@ def replay(seed: int, **given: Any) -> None:
     options.check_files(given, None)
     found = profiles({"8B": given["profile_8b"], "32B": given["profile_32b"]})
     traces = workloads(seed, given["trace"])
-    with _progress(given["quiet"]) as progress:
-        ds = run(found, traces, _fidelities(given), progress)
+    with progress("replaying", given["quiet"]) as move:
+        ds = run(found, traces, _fidelities(given), move)
     options.write_data(ds, given["data"], given)
     _print_replay(ds, given["output_format"])
 
@@ -119,7 +118,8 @@ def _compare(
     verdicts: dict[str, bool] = {}
     for path in traces:
         spec = coding_trace(path)
-        ds = run(found, spec, tuple(range(given["seeds"])), _fidelities(given))
+        with progress(f"simulating, {spec.label}", given["quiet"]) as move:
+            ds = run(found, spec, tuple(range(given["seeds"])), _fidelities(given), progress=move)
         several = f"_{spec.label}" if len(traces) > 1 and path is not None else ""
         options.write_data(ds, _named(given["data"], several), given)
         target = _named(given["output"], several)
@@ -176,17 +176,3 @@ def _print_replay(ds: xr.Dataset, form: str) -> None:
         notes.append(f"Mean turnaround (simulated span over CPU time), {fidelity}: {mean:,.0f}; "
                      f"the paper's simulator: {TURNAROUND}.")  # fmt: skip
     options.print_rows(rows if form != "table" else shown(rows), options.titled(titles), form, notes)
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    with click.progressbar(length=1, label="replaying", file=sys.stderr) as bar:
-
-        def move(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        yield move

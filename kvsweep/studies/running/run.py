@@ -187,7 +187,11 @@ def checked_threads(threads: int | None) -> int:
 def begin(study: Study, workloads: Workloads) -> Outcome:
     """Return the outcome of a study of which nothing was run; reads every trace, and refuses what cannot be read."""
     found = cells(study)
-    keys = ["" if cell.refusal else _key(cell, workloads, study) for cell in found]
+    try:
+        workloads.know(cell.workload for cell in found if not cell.refusal)
+    except (InputError, OSError) as error:
+        raise InputError(f"{study.where}: trace: {getattr(error, 'strerror', None) or error}") from error
+    keys = ["" if cell.refusal else cell_key(cell, workloads.digest(cell.workload), study) for cell in found]
     oracles = _oracles(found, workloads, study)
     beside = {key: oracle for key, oracle in oracles if oracle} if study.regret else {}
     for key in keys:
@@ -206,16 +210,9 @@ def _oracles(found: Sequence[Cell], workloads: Workloads, study: Study) -> list[
             continue
         what = (oracle.workload, oracle.config, oracle.point["profile"], oracle.point.get("link"))
         if what not in known:
-            known[what] = _key(oracle, workloads, study), oracle
+            known[what] = cell_key(oracle, workloads.digest(oracle.workload), study), oracle
         oracles.append(known[what])
     return oracles
-
-
-def _key(cell: Cell, workloads: Workloads, study: Study) -> str:
-    try:
-        return cell_key(cell, workloads.digest(cell.workload), study)
-    except (InputError, OSError) as error:
-        raise InputError(f"{study.where}: trace: {getattr(error, 'strerror', None) or error}") from error
 
 
 def kept_file(output: Path, key: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from kvsweep.studies.running.cells import Workload
@@ -36,12 +36,12 @@ class Kept:
 
 
 class Workloads:
-    """The traces of a study at the rates and seeds of its cells; digests are held for all, traces for a few."""
+    """The traces of a study at the rates and seeds of its cells; digests and lengths held for all, traces for few."""
 
     def __init__(self, study: Study, most: int = 4) -> None:
         self._study = study
         self._made, self._scaled = Kept(most), Kept(most)
-        self._digests: dict[Workload, str] = {}
+        self._known: dict[Workload, tuple[str, int]] = {}
 
     def trace(self, wanted: Workload) -> Trace:
         """Return the trace as it arrives; raises InputError where it cannot be read or scaled."""
@@ -49,9 +49,22 @@ class Workloads:
 
     def digest(self, wanted: Workload) -> str:
         """Return the digest of `trace`, which is made only once for it."""
-        if wanted not in self._digests:
-            self._digests[wanted] = digest_of(self.trace(wanted))
-        return self._digests[wanted]
+        return self._facts(wanted)[0]
+
+    def requests(self, wanted: Workload) -> int:
+        """Return the number of requests of `trace`, which is made only once for it."""
+        return self._facts(wanted)[1]
+
+    def know(self, workloads: Iterable[Workload]) -> None:
+        """Make each of `workloads` once, those of one trace and seed in a row: in any order, few would be held."""
+        for wanted in sorted(set(workloads), key=lambda one: (one.trace, one.seed)):
+            self._facts(wanted)
+
+    def _facts(self, wanted: Workload) -> tuple[str, int]:
+        if wanted not in self._known:
+            trace = self.trace(wanted)
+            self._known[wanted] = digest_of(trace), len(trace)
+        return self._known[wanted]
 
     def _own(self, wanted: Workload) -> Trace:
         spec = self._study.traces[wanted.trace]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kvsweep.cluster.inputs.service_profile import Profile
 from kvsweep.cluster.simulation.run import run
 from kvsweep.results.names import attributes
-from kvsweep.studies.parallel import in_threads
+from kvsweep.studies.parallel import Progress, in_threads
 from kvsweep.studies.shipped.published import AFFINITY, FIDELITIES, LOADS, about, cluster, coordinates, rate_of
 from kvsweep.studies.traces import TraceSpec, arriving
 from kvsweep.trace.model import Trace
@@ -27,6 +27,7 @@ CHANGES = ("uncached_change", "e2e_change")
 def affinity(
     profiles: Mapping[str, Profile], spec: TraceSpec, seeds: Sequence[int] = (0,),
     fidelities: Sequence[str] = FIDELITIES, loads: Sequence[str] = LOADS, threads: int | None = None,
+    progress: Progress | None = None,
 ) -> xr.Dataset:  # fmt: skip
     """Return uncached tokens and mean E2E of both gateways on 3P-1D, of all requests and of each session.
 
@@ -42,7 +43,7 @@ def affinity(
         ds = run(trace, cluster(3, fidelity, gateway={"policy": gateway}), profiles[size])
         return _figures(ds, trace)
 
-    found = in_threads(one, jobs, threads)
+    found = in_threads(one, jobs, threads, progress)
     points: dict[str, list[Any]] = {
         "profile": list(profiles), "fidelity": list(fidelities), "load": list(loads), "seed": list(seeds),
     }  # fmt: skip

@@ -14,7 +14,7 @@ import xarray as xr
 from kvsweep.cluster.inputs.service_profile import Profile
 from kvsweep.cluster.simulation.run import run
 from kvsweep.results.names import attributes
-from kvsweep.studies.parallel import in_threads
+from kvsweep.studies.parallel import Progress, in_threads
 from kvsweep.studies.shipped.published import FIDELITIES, LOADS, RETENTION, about, cluster, coordinates, rate_of
 from kvsweep.studies.traces import TraceSpec, arriving
 
@@ -32,6 +32,7 @@ MARGIN = 0.01
 def retention(
     profiles: Mapping[str, Profile], spec: TraceSpec, seeds: Sequence[int] = (0,),
     fidelities: Sequence[str] = FIDELITIES, loads: Sequence[str] = LOADS, threads: int | None = None,
+    progress: Progress | None = None,
 ) -> xr.Dataset:  # fmt: skip
     """Return occupancy of L1 and L2 and latencies for each TTL on 3P-1D, with the control run that never expires.
 
@@ -48,7 +49,7 @@ def retention(
         ds = run(trace, cluster(3, fidelity, retention=kept), profiles[size])
         return _figures(ds)
 
-    found = in_threads(one, jobs, threads)
+    found = in_threads(one, jobs, threads, progress)
     per_ttl = len(TTLS) + 1
     exact = [_same(found[i + per_ttl - 2], found[i + per_ttl - 1]) for i in range(0, len(found), per_ttl)]
     kept = [each for index, each in enumerate(found) if index % per_ttl != per_ttl - 1]
