@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.analytic.summary import labels_line
 from kvsweep.cli.options import NUMBERS_HELP, dashed, given_options, model_options, output_options, say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
 from kvsweep.costs.inputs import SIMULATE_DEFAULTS, WORKLOAD_FIELDS
@@ -83,6 +82,8 @@ def _records(result: Values) -> Iterator[Values]:
 
 def _print_report(result: Values, policies: PolicySet) -> None:
     """Print the deployment, and for each request a line for every policy and which one to take."""
+    from kvsweep.cli.analytic.summary import labels_line  # which needs xarray: --help does without
+
     for line in _deployment_lines(result["hardware"], result["experiment"]):
         click.echo(line)
     for row in result["results"]:
