@@ -35,7 +35,8 @@ export const legible = (page) => page.evaluate((smallest) => {
     if (style.overflowY === "hidden" && element.scrollHeight > element.clientHeight + 1) cut.push(told(element, "higher than its box"));
     if (element.tagName === "SELECT") {
       measure.font = style.font;
-      const widest = Math.max(...[...element.options].map((option) => measure.measureText(option.text).width));
+      const usual = [...element.options].filter((option) => option.text.length <= 60);
+      const widest = Math.max(...usual.map((option) => measure.measureText(option.text).width));
       if (widest > element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 18) cut.push(told(element, "choice"));
     }
     const own = [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim());

@@ -2,6 +2,7 @@
 // CHROMIUM names the browser. tests/report/serve/test_browser.py compares them with kvsweep.simulate and kvsweep.sweep.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
+import { legible, watchCanvases } from "./legible.mjs";
 
 const require = createRequire(import.meta.url);
 const { chromium } = require("playwright-core");
@@ -177,6 +178,17 @@ try {
     const dark = await open(browser, notes, fragment, { colorScheme: "dark", viewport: { width: 800, height: 900 } });
     result.axe.push(await axe(dark));
     result.narrow.push(await overflow(dark));
+  }
+  result.legible = {};
+  for (const width of [420, 1400]) {
+    const phone = await browser.newPage({ viewport: { width, height: 900 } });
+    await watchCanvases(phone);
+    for (const fragment of ["", "#tab=sweep"]) {
+      await phone.goto("about:blank");
+      await phone.goto(base + fragment);
+      await settled(phone);
+      result.legible[`${width} ${fragment}`] = await legible(phone);
+    }
   }
   console.log(JSON.stringify({ ...result, ...notes }));
 } finally {

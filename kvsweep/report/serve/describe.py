@@ -6,6 +6,7 @@ from typing import Any
 
 import kvsweep
 from kvsweep.catalog.load import PART_KINDS, Catalog
+from kvsweep.catalog.specs import USER_SOURCE, Entry
 from kvsweep.costs.deployment import DEFAULT_MODEL, deploy
 from kvsweep.costs.inputs import (
     HARDWARE_FIELDS,
@@ -80,8 +81,14 @@ def _entries(catalog: Catalog, name: str, kind: str) -> list[Values]:
         deployment = deploy(catalog, {name: key})
         sets = (*PART_KINDS, "gpu_count", "dram_count") if name == "stack" else _FIGURES[name]
         values = {each: getattr(deployment, each) for each in sets}
-        found.append({"key": key, "name": entry.name, "note": entry.note, "kind": entry.kind, "sets": values})
+        about = {"key": key, "name": entry.name, "note": entry.note, "kind": entry.kind, "family": _family(entry)}
+        found.append({**about, "sets": values})
     return found
+
+
+def _family(entry: Entry) -> str:
+    """Return which rows of its list an entry is one of: ``reference``, ``datasheet``, ``own``; empty without families."""
+    return "own" if entry.source == USER_SOURCE else getattr(entry, "family", "")
 
 
 def _field(field: Field, group: str) -> Values:

@@ -22,10 +22,8 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 TIER = ("resident_blocks", "capacity_blocks", "utilization", "overflow_blocks")
 RATES = ("storage_throughput", "recompute_throughput", "hit_blocks", "miss_blocks")
-CARD = (
-    "total_time", "latency_ratio", "gpu_utilization", "storage_utilization", "slo_margin", "storage_blocks",
-    "recompute_blocks", "reassigned_hit_blocks",
-)  # fmt: skip
+CARD = ("total_time", "latency_ratio", "gpu_utilization", "storage_utilization", "slo_margin")
+CARD_BLOCKS = ("storage_blocks", "recompute_blocks", "reassigned_hit_blocks")
 REFUSED = "Failed to load resource: the server responded with a status of 422 (Unprocessable Entity)"
 
 
@@ -55,17 +53,24 @@ def seen(files: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_point(observed: dict[str, Any], files: dict[str, Any]) -> dict[str, Any]:
-    """Compare every number of the tab Single Point with `kvsweep.simulate`; return the row it should show."""
+    """Compare every number of the tab Single Point with `kvsweep.simulate`; return the row it should show.
+
+    Blocks are shown as tokens.
+    """
     answer = kvsweep.simulate(**observed["body"], **files)
     row: dict[str, Any] = answer["results"][0]
     policies = list(answer["slo_summary"])
-    tiers = [[tier[name] for name in TIER] for tier in row["placement"]["tiers"]]
+    tokens = answer["experiment"]["tokens_per_block"]
+    tiers = [
+        [tier[name] * (tokens if name.endswith("blocks") else 1) for name in TIER] for tier in row["placement"]["tiers"]
+    ]
     np.testing.assert_allclose(observed["tiers"], tiers, rtol=1e-15)
-    np.testing.assert_allclose(observed["rates"], [row[name] for name in RATES], rtol=1e-15)
+    np.testing.assert_allclose(observed["rates"], [row[name] * tokens for name in RATES], rtol=1e-15)
     assert list(observed["cards"]) == policies
     for name, card in observed["cards"].items():
-        np.testing.assert_allclose(card["numbers"], [row[name][field] for field in CARD], rtol=1e-15)
-        assert (card["state"] == "Meets the SLO") is row[name]["meets_slo"]
+        numbers = [row[name][field] for field in CARD] + [row[name][field] * tokens for field in CARD_BLOCKS]
+        np.testing.assert_allclose(card["numbers"], numbers, rtol=1e-15)
+        assert (card["state"] == "Pass") is row[name]["meets_slo"]
     assert observed["latency"] == [row[name]["total_time"] for name in policies]
     split = [row[name][field] for name in policies for field in ("storage_time", "recompute_time")]
     assert observed["split"] == split
@@ -122,6 +127,15 @@ def test_slo_sweep_shows_what_sweep_returns(seen: dict[str, Any], files: dict[st
     assert "at most 200000" in seen["sweep"]["refused"]
 
 
+def test_the_sweep_starts_at_the_point_one_looks_at(seen: dict[str, Any], files: dict[str, Any]) -> None:
+    first = seen["sweep"]["seen"][0]
+    point = seen["burst"]["body"]
+    assert (point["hit_ratio"], point["p95_seconds"]) == (0.5, "500ms")
+    ds = kvsweep.sweep(**first["body"], **files)
+    at = {name: float(ds[name][first["state"]["at"][name]]) for name in ("hit_ratio", "p95_seconds")}
+    assert at == {"hit_ratio": 0.5, "p95_seconds": pytest.approx(0.5, rel=1e-12)}
+
+
 def test_a_mistake_is_shown_at_its_field_and_keeps_the_last_result(seen: dict[str, Any]) -> None:
     found = seen["mistakes"]
     assert found["invalid"] == "true"
@@ -169,6 +183,12 @@ def test_the_keyboard_reaches_everything(seen: dict[str, Any], files: dict[str, 
 
 def test_it_fits_narrow_and_wide_windows(seen: dict[str, Any]) -> None:
     assert (seen["wide"], seen["narrow"]) == (0, [0, 0])
+
+
+def test_nothing_is_cut_or_too_small_to_read(seen: dict[str, Any]) -> None:
+    for page, found in seen["legible"].items():
+        cut = [each for each in found["cut"] if "pwned" not in each]  # endless names are meant to be
+        assert (page, cut, found["small"]) == (page, [], [])
 
 
 def test_hostile_names_stay_text(seen: dict[str, Any]) -> None:

@@ -1,8 +1,13 @@
 // Selects, sliders and check boxes over a state.
 
-/** Replaces the options of a select: `options` are [value, text]. */
+/** Replaces the options of a select: `options` are [value, text] or [value, text, group]; groups keep their order. */
 function setOptions(select, options, chosen) {
-  select.replaceChildren(...options.map(([value, text]) => make("option", { value, selected: value === chosen }, text)));
+  const groups = new Map();
+  for (const [value, text, label = ""] of options) {
+    if (!groups.has(label)) groups.set(label, label ? make("optgroup", { label }) : document.createDocumentFragment());
+    groups.get(label).append(make("option", { value, selected: value === chosen }, text));
+  }
+  select.replaceChildren(...groups.values());
   select.value = chosen;
 }
 

@@ -4,6 +4,7 @@ const CUSTOM_PARTS = "Custom parts";
 const CUSTOM_MODEL = "Custom parameters";
 const PART_UNITS = { peak_flops: "FLOP/s", hbm_bandwidth: "B/s", hbm_capacity: "B", dram_bandwidth: "B/s", dram_capacity: "B",
   disk_bandwidth: "B/s", disk_capacity: "B", link_bandwidth: "B/s" };
+const FAMILIES = { reference: "Reference: as published, errors included", datasheet: "Datasheet: sourced, dense arithmetic", own: "Your own" };
 const UNITS = { total_blocks: "blocks", request_rate: "1/s", p95_seconds: "s" };
 
 /** The controls inside `root`. `change()` is called after a setting has changed. */
@@ -32,16 +33,16 @@ class ControlsPanel {
   }
 
   machine() {
-    const stacks = this.catalog.parts.stack.map(({ key, sets }) => [key, `${key}: ${sets.gpu_count} × ${sets.gpu}, ${sets.dram_count} × ${sets.dram}, ${sets.disk}, ${sets.link}`]);
+    const stacks = this.catalog.parts.stack.map(({ key, family }) => [key, key, FAMILIES[family]]);
     this.add(new SelectField("stack", "Stack preset", [...stacks, ["", CUSTOM_PARTS]], (key) =>
       this.set(key ? { stack: key, ...partsOf(this.catalog, key) } : { stack: "" })));
     for (const name of PARTS) {
-      const options = this.catalog.parts[name].map(({ key, name: title }) => [key, title === key ? key : `${key} (${title})`]);
+      const options = this.catalog.parts[name].map((entry) => [entry.key, choiceText(entry), FAMILIES[entry.family]]);
       this.add(new SelectField(name, { gpu: "GPU", dram: "DRAM", disk: "Disk", link: "Link" }[name], options, (key) => this.setPart(name, key)));
     }
     for (const name of COUNTS) this.add(new NumberField(name, this.labels[name], (text) => this.setPart(name, text.trim())));
     const { stack, gpu, gpu_count, dram, dram_count, disk, link } = this.fields;
-    return group("Machine", stack.element, pair(gpu, gpu_count), pair(dram, dram_count), disk.element, link.element);
+    return group("Machine", stack.element, gpu.element, gpu_count.element, dram.element, dram_count.element, disk.element, link.element);
   }
 
   /** Sets a part or count; the preset becomes the one that has just these, or custom. */
@@ -53,14 +54,14 @@ class ControlsPanel {
   }
 
   model() {
-    const models = this.catalog.parts.model.map(({ key, name }) => [key, name]);
+    const models = this.catalog.parts.model.map(({ key, name, family }) => [key, name, FAMILIES[family]]);
     this.add(new SelectField("model", "Model", [["", CUSTOM_MODEL], ...models], (key) => this.setModel(key)));
     for (const name of MODEL) {
       const label = name === "model_params" ? "Parameters [billion]" : name === "gpu_eta" ? "η, achieved share of peak compute" : this.labels[name];
       this.add(new NumberField(name, label, (text) => this.set({ [name]: text === this.modelText(name) ? "" : text })));
     }
     const { model, model_params, tokens_per_block, bytes_per_block, gpu_eta } = this.fields;
-    return group("Model", model.element, model_params.element, pair(bytes_per_block, tokens_per_block, "even"), gpu_eta.element);
+    return group("Model", model.element, model_params.element, make("div", { class: "pair" }, bytes_per_block.element, tokens_per_block.element), gpu_eta.element);
   }
 
   /** Chooses a model with its own figures; custom parameters start with the figures there are. */
@@ -90,7 +91,7 @@ class ControlsPanel {
       this.placementError.textContent = message;
       this.placementError.hidden = !message;
     } };
-    return group("Placement of cached blocks", make("div", { class: "radios" }, ...radios), this.shares.element, this.placementError);
+    return group("Placement of the cached KV", make("div", { class: "radios" }, ...radios), this.shares.element, this.placementError);
   }
 
   workload() {
@@ -134,11 +135,13 @@ class ControlsPanel {
   /** Shows the settings in all controls. */
   show() {
     const { settings, fields } = this;
-    fields.stack.show(settings.stack);
+    const { sets: set } = this.entry("stack", settings.stack) ?? { sets: settings };
+    fields.stack.show(settings.stack, `${set.gpu_count} × ${set.gpu}, ${set.dram_count} × ${set.dram}, ${set.disk}, ${set.link}`);
     for (const name of PARTS) {
       const entry = this.entry(name, settings[name]);
       const figures = Object.entries(entry.sets).map(([figure, value]) => (value === null ? "no limit of capacity" : formatQuantity(value, PART_UNITS[figure])));
-      fields[name].show(settings[name], figures.join(" · "), entry.note);
+      const about = choiceText(entry) === entry.name ? entry.key : `${entry.name} (${entry.key})`;
+      fields[name].show(settings[name], `${about}: ${figures.join(" · ")}`, entry.note);
     }
     for (const name of COUNTS) fields[name].show(settings[name]);
     fields.model.show(settings.model);
@@ -150,10 +153,20 @@ class ControlsPanel {
     this.shares.element.hidden = settings.placement !== "manual";
     this.shares.show(settings);
     for (const name of WORKLOAD) fields[name].show(settings[name]);
-    for (const name of AXES) this.axes[name].show(settings[`axis.${name}`]);
+    fields.total_blocks.show(settings.total_blocks, this.tokensHint());
+    for (const name of AXES) {
+      const own = settings[`axis.${name}`];
+      this.axes[name].show(axisText(settings, name, this.catalog), own ? "" : `around the single point, ${settings[name]}`);
+    }
     this.extra.show(settings.extra);
     this.extraAxis.show(settings["axis.extra"]);
     this.showTab();
+  }
+
+  /** The blocks of a prompt as tokens, where both are plain numbers. */
+  tokensHint() {
+    const tokens = plainNumber(this.settings.total_blocks) * plainNumber(this.settings.tokens_per_block || this.modelText("tokens_per_block"));
+    return Number.isFinite(tokens) ? `= ${formatTokens(tokens, 7)} tokens` : "";
   }
 
   /** Shows axes in place of the single values they replace, or the other way round. */
@@ -183,8 +196,9 @@ function group(title, ...children) {
   return make("fieldset", {}, make("legend", {}, title), ...children);
 }
 
-function pair(first, second, kind = "counted") {
-  return make("div", { class: `pair ${kind}` }, first.element, second.element);
+/** Text of an entry in a list: its name, or its key where that is too long for the list; the hint has both. */
+function choiceText({ key, name }) {
+  return name.length > 36 ? key : name;
 }
 
 function withUnit(label, unit) {

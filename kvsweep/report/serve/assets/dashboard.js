@@ -84,7 +84,7 @@ class Dashboard {
     const { tab } = this.settings;
     document.documentElement.dataset.computing = tab;
     this.parts[tab].setAttribute("aria-busy", "true");
-    const [path, body] = tab === "point" ? ["/api/simulate", simulateBody(this.settings)] : ["/api/sweep", sweepBody(this.settings)];
+    const [path, body] = tab === "point" ? ["/api/simulate", simulateBody(this.settings)] : ["/api/sweep", sweepBody(this.settings, this.catalog)];
     this.bodies[tab] = body;
     this.newest[tab].start((signal) => ask(path, body, signal));
   }
@@ -106,8 +106,17 @@ class Dashboard {
 
   /** Draws a sweep unless a newer one has arrived meanwhile. */
   async draw(answer) {
-    if (this.view) await this.view.load(fetchedSource(answer));
-    else this.view = await viewer(fetchedSource(answer));
+    const indices = pointIndices(this.settings, answer.header.dims);
+    const point = JSON.stringify(AXES.map((name) => this.settings[name]));
+    if (this.view) {
+      await this.view.load(fetchedSource(answer));
+      // Another point than the one seen last is where the reader looks now.
+      if (point !== this.sweptPoint) this.view.set({ at: { ...this.view.state.at, ...indices } });
+    } else {
+      Object.assign(answer.header.start, indices);
+      this.view = await viewer(fetchedSource(answer));
+    }
+    this.sweptPoint = point;
     globalThis.kvsweepView = this.view;
   }
 

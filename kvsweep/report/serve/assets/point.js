@@ -10,8 +10,6 @@ function stateOf(outcome) {
   return outcome.gpu_violation === 0 && outcome.storage_violation === 0 ? 1 : 0;
 }
 
-const SLO_TEXTS = ["Misses both limits", "Misses latency", "Misses throughput", "Meets the SLO"];
-
 /** The parts of the tab inside `root`, filled by `show`. */
 class PointPanel {
   constructor(root, catalog) {
@@ -28,7 +26,7 @@ class PointPanel {
     this.policies = policies;
     this.parts.tiers.replaceChildren(tierTable(row, answer.experiment));
     this.parts.rates.replaceChildren(ratesList(row, answer.experiment));
-    this.parts.cards.replaceChildren(...this.cards(row, outcomes, theme));
+    this.parts.cards.replaceChildren(...this.cards(outcomes, answer.experiment.tokens_per_block, theme));
     const limit = { value: row.p95_seconds, text: `P95 target ${formatNumber(row.p95_seconds)} s` };
     this.parts.latency.replaceChildren(barTable("Total time of a request [s]", outcomes.map((outcome, i) => ({
       label: policyName(policies, i),
@@ -40,16 +38,18 @@ class PointPanel {
     }))));
   }
 
-  cards(row, outcomes, theme) {
+  cards(outcomes, tokens, theme) {
     const passing = this.simplest(outcomes);
-    const fastest = Math.min(...outcomes.map(({ total_time: time }) => numberOf(time)));
+    const times = outcomes.map(({ total_time: time }) => numberOf(time));
+    const fastest = Math.min(...times);
+    const ties = times.filter((time) => time === fastest).length;
     const tiles = stateTiles(theme);
     return outcomes.map((outcome, i) => {
       const state = stateOf(outcome);
       const tags = [];
       if (i === passing) tags.push("simplest that passes");
-      if (numberOf(outcome.total_time) === fastest) tags.push("fastest");
-      return makeCard(this.policies, i, outcome, { tile: tiles[state], ink: theme.ink[state], state, tags });
+      if (times[i] === fastest && ties < times.length) tags.push(ties > 1 ? `fastest, like ${ties - 1} more` : "fastest");
+      return makeCard(this.policies, i, outcome, tokens, { tile: tiles[state], ink: theme.ink[state], state, tags });
     });
   }
 
@@ -73,7 +73,7 @@ class PointPanel {
 }
 
 function policyName(policies, index) {
-  return make("span", { class: "clip", title: policies[index].label }, `${policyMark(index)} ${policies[index].label}`);
+  return wrapped(`${policyMark(index)} ${policies[index].label}`);
 }
 
 function splitBars(outcome) {
@@ -83,7 +83,7 @@ function splitBars(outcome) {
   });
 }
 
-function makeCard(policies, index, outcome, { tile, ink, state, tags }) {
+function makeCard(policies, index, outcome, tokens, { tile, ink, state, tags }) {
   const policy = policies[index];
   const mark = make("span", { class: "mark", "aria-hidden": "true" }, policyMark(index));
   mark.style.background = policyColor(policies, index);
@@ -94,13 +94,12 @@ function makeCard(policies, index, outcome, { tile, ink, state, tags }) {
     ["Latency / target", used(outcome.latency_ratio)], ["GPU utilisation", used(outcome.gpu_utilization)],
     ["Storage utilisation", used(outcome.storage_utilization)],
     ["Margin [s]", [makeData(outcome.slo_margin ?? -Infinity, formatNumber(outcome.slo_margin ?? -Infinity))]],
-    ["Blocks restored", [makeData(outcome.storage_blocks, formatNumber(outcome.storage_blocks, 6))]],
-    ["Blocks recomputed", [makeData(outcome.recompute_blocks, formatNumber(outcome.recompute_blocks, 6))]],
-    ["of these hits, k", [makeData(outcome.reassigned_hit_blocks, formatNumber(outcome.reassigned_hit_blocks, 6))]],
+    ...[["Tokens restored", "storage_blocks"], ["Tokens recomputed", "recompute_blocks"], ["of these hits, k", "reassigned_hit_blocks"]]
+      .map(([label, blocks]) => [label, [makeData(outcome[blocks] * tokens, formatTokens(outcome[blocks] * tokens, 5))]]),
   ];
   return make("article", { class: `card ${state === PASS ? "passes" : "fails"}`, "aria-labelledby": id, "data-policy": policy.id },
-    make("h3", { id }, mark, make("span", { class: "clip", title: policy.label }, policy.label)),
-    make("p", { class: "state" }, makeSwatch(tile, STATE_LETTERS[state], ink), make("strong", {}, SLO_TEXTS[state])),
+    make("h3", { id }, mark, wrapped(policy.label)),
+    make("p", { class: "state" }, makeSwatch(tile, STATE_LETTERS[state], ink), make("strong", {}, STATE_TEXTS[state])),
     make("p", { class: "total" }, makeData(numberOf(outcome.total_time), `${formatNumber(numberOf(outcome.total_time))} s`)),
     make("p", { class: "tags" }, ...tags.map((tag) => make("span", { class: "tag" }, tag))),
     make("table", { class: "facts" }, make("tbody", {}, ...rows.map(([label, cells]) =>
@@ -109,27 +108,34 @@ function makeCard(policies, index, outcome, { tile, ink, state, tags }) {
     make("p", { class: "note about", title: policy.description }, policy.description));
 }
 
+/** Text of a number of tokens, from ten millions on with a prefix. */
+function formatTokens(tokens, digits = 6) {
+  return Math.abs(tokens) >= 1e7 ? formatTick(tokens) : formatNumber(tokens, digits);
+}
+
 /** Table of the tiers: how full each is, and what does not fit. */
 function tierTable(row, experiment) {
   const { tiers, capacity_fits: fits } = row.placement;
-  const size = experiment.bytes_per_block;
+  const { bytes_per_block: size, tokens_per_block: tokens } = experiment;
+  const text = (blocks) => formatTokens(blocks * tokens);
+  const heads = ["Tier", "Filled", "Resident [tokens]", "Capacity [tokens]", "Used", "Overflow"];
   const rows = tiers.map(({ tier, capacity_blocks: capacity, resident_blocks: resident, overflow_blocks: overflow, utilization }) => {
     const held = numberOf(capacity);
     const share = row.hit_blocks ? resident / row.hit_blocks : 0;
-    const cells = [
-      `${formatNumber(resident, 6)}`, `${formatNumber(held, 6)}${Number.isFinite(held) ? ` (${formatQuantity(held * size, "B", 3)})` : ""}`,
-    ];
-    return make("tr", { "data-tier": tier }, make("th", { scope: "row" }, TIER_NAMES[tier] ?? tier), make("td", { class: "track" }, tierBar(resident, held, overflow)),
-      make("td", {}, makeData(resident, cells[0]), make("span", { class: "note" }, ` ${formatShare(share, 1)} of hits`)),
-      make("td", {}, makeData(held, cells[1])),
-      make("td", {}, makeData(numberOf(utilization), Number.isFinite(numberOf(utilization)) ? `${formatNumber(100 * utilization, 3)} %` : "∞")),
-      make("td", { class: overflow ? "over" : "" }, makeData(overflow, overflow ? `${formatNumber(overflow, 6)} over` : "none")));
+    const used = numberOf(utilization);
+    const cells = [[tierBar(resident, held, overflow)],
+      [makeData(resident * tokens, text(resident)), make("span", { class: "note" }, ` ${formatShare(share, 1)} of hits`)],
+      [makeData(held * tokens, text(held)), Number.isFinite(held) ? ` (${formatQuantity(held * size, "B", 3)})` : ""],
+      [makeData(used, Number.isFinite(used) ? `${formatNumber(100 * used, 3)} %` : "∞")],
+      [makeData(overflow * tokens, overflow ? `${text(overflow)} over` : "none")]];
+    return make("tr", { "data-tier": tier, role: "row" }, make("th", { scope: "row", role: "rowheader" }, TIER_NAMES[tier] ?? tier),
+      ...cells.map((parts, i) => make("td", { class: i === 0 ? "track" : i === 4 && overflow ? "over" : "", role: "cell", "data-head": heads[i + 1] }, ...parts)));
   });
-  const heads = ["Tier", "Filled", "Resident [blocks]", "Capacity [blocks]", "Used", "Overflow"].map((text) => make("th", { scope: "col" }, text));
   const weights = experiment.weights_fit ? "" : " The weights alone exceed the HBM, so that VRAM holds no blocks.";
-  return make("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Tiers" },
-    make("table", { class: "tiers" }, make("caption", {}, `${formatNumber(row.hit_blocks, 7)} cached blocks by tier. ${fits ? "All fit." : "Not all fit; rates are not changed by overflow."}${weights}`),
-      make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)));
+  return make("table", { class: "summary-table tiers", role: "table" },
+    make("caption", {}, `${text(row.hit_blocks)} cached tokens by tier. ${fits ? "All fit." : "Not all fit; rates are not changed by overflow."}${weights}`),
+    make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...heads.map((text) => make("th", { scope: "col", role: "columnheader" }, text)))),
+    make("tbody", { role: "rowgroup" }, ...rows));
 }
 
 /** Bar of a tier: its frame is the capacity, or where more is placed in it, the capacity with the rest beyond. */
@@ -144,13 +150,16 @@ function tierBar(resident, capacity, overflow) {
 
 function ratesList(row, experiment) {
   const restored = formatQuantity(row.storage_throughput * experiment.bytes_per_block, "B/s", 4);
-  const tokens = formatNumber(row.recompute_throughput * experiment.tokens_per_block, 4);
+  const blocks = (name, unit) => `${formatNumber(row[name], unit ? 4 : 7)} blocks${unit}`;
   const facts = [
-    ["Restore rate, effective", "storage_throughput", `${formatNumber(row.storage_throughput)} blocks/s`, restored],
-    ["Recompute rate, effective", "recompute_throughput", `${formatNumber(row.recompute_throughput)} blocks/s`, `${tokens} tokens/s`],
-    ["Cached blocks (hits)", "hit_blocks", formatNumber(row.hit_blocks, 7), ""],
-    ["Missing blocks, recomputed", "miss_blocks", formatNumber(row.miss_blocks, 7), ""],
+    ["Restore rate, effective", "storage_throughput", "tokens/s", `${restored}, ${blocks("storage_throughput", "/s")}`],
+    ["Recompute rate, effective", "recompute_throughput", "tokens/s", blocks("recompute_throughput", "/s")],
+    ["Cached (hits)", "hit_blocks", "tokens", blocks("hit_blocks", "")],
+    ["Missing, recomputed", "miss_blocks", "tokens", blocks("miss_blocks", "")],
   ];
-  return make("dl", { class: "rates" }, ...facts.map(([label, name, text, note]) =>
-    make("div", {}, make("dt", {}, label), make("dd", { id: `kd-${name}-value` }, makeData(numberOf(row[name]), text), make("span", { class: "note" }, ` ${note}`)))));
+  return make("dl", { class: "rates" }, ...facts.map(([label, name, unit, note]) => {
+    const tokens = numberOf(row[name]) * experiment.tokens_per_block;
+    const data = makeData(tokens, `${formatTokens(tokens, name.endsWith("put") ? 4 : 7)} ${unit}`);
+    return make("div", {}, make("dt", {}, label), make("dd", { id: `kd-${name}-value` }, data, make("span", { class: "note" }, ` ${note}`)));
+  }));
 }
