@@ -87,7 +87,7 @@ def _entries(catalog: Catalog, name: str, kind: str) -> list[Values]:
 
 
 def _family(entry: Entry) -> str:
-    """Return which rows of its list an entry is one of: ``reference``, ``datasheet``, ``own``; empty without families."""
+    """Return the family of an entry, ``own`` for one of an overlay; empty for kinds without families."""
     return "own" if entry.source == USER_SOURCE else getattr(entry, "family", "")
 
 
