@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -16,6 +18,19 @@ def cache_directory(kind: str) -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsweep" / kind
     except RuntimeError:  # a user without a home: a folder that cannot be made, so that nothing is kept
         return Path(os.devnull) / kind
+
+
+@contextlib.contextmanager
+def alone(kind: str, key: str) -> Iterator[None]:
+    """Let one process at a time make what is cached as `key`, so that the others find it made; where files can lock."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, ImportError):
+            import fcntl  # not on Windows
+
+            folder = cache_directory(kind)
+            folder.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(stack.enter_context((folder / f"{key}.lock").open("w")), fcntl.LOCK_EX)
+        yield
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -65,7 +65,7 @@ def test_compiled_code_without_end_is_ended(tmp_path: Path) -> None:
         "import sys, threading, os, signal, time\n"
         "from kvsweep import signals\n"
         "from kvsweep.cli import main\n"
-        "from kvsweep.grid import jit\n"
+        "from kvsweep.jit import policies as jit\n"
         "signals.GRACE_SECONDS = 0.5\n"
         "def later():\n"
         "    while not jit.is_compiled(policy):\n"

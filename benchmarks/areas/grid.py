@@ -127,7 +127,7 @@ def python_loop(plan: Plan, sample: int = 3000) -> dict[str, float]:
 
 def numpy_rate(name: str, plan: Plan, rows: NDArray[np.float64]) -> float:
     """Return points per second of the same policy written with NumPy arrays and broadcasting."""
-    from kvsweep.grid import kernels as fields
+    from kvsweep.jit import kernels as fields
 
     rate = plan.numbers("request_rate")[None, :, None]
     target = plan.numbers("p95_seconds")[None, None, :]

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvsweep.errors import InputError, PolicyError
-from kvsweep.grid import kernels
 from kvsweep.grid.plan import Plan
+from kvsweep.jit import kernels
 from kvsweep.policies.context import SIDES, Context
 from kvsweep.policies.registry import Policy, PolicySet, reason_of
 from kvsweep.signals import ENDS
@@ -84,7 +84,7 @@ class Evaluator:
     """Evaluates slabs of a plan; one object serves all threads, each with buffers of its own."""
 
     def __init__(self, plan: Plan, announce: Announce) -> None:
-        from kvsweep.grid import jit
+        from kvsweep.jit import policies as jit
 
         self.plan = plan
         self._deployments = np.array([deployment.rates() for deployment in plan.deployments], dtype=np.float64)

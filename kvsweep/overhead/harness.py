@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvsweep.errors import PolicyError
-from kvsweep.grid import jit, timing
+from kvsweep.jit import policies as jit
+from kvsweep.jit import timing
 from kvsweep.overhead.inputs import trials
 from kvsweep.overhead.plan import OverheadPlan
 from kvsweep.overhead.timers import LoopRequests, LoopTimer, PythonTimer, Timer

@@ -111,7 +111,7 @@ class LoopRequests:
 
 
 class LoopTimer:
-    """Runs `kvsweep.grid.timing.decide_many`, compiled around one policy."""
+    """Runs `kvsweep.jit.timing.decide_many`, compiled around one policy."""
 
     def __init__(self, decide_many: Callable[..., None], requests: LoopRequests) -> None:
         self._many = decide_many

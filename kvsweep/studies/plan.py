@@ -123,7 +123,7 @@ class Search:
         return self.tried[counts].attainment >= self.attainment
 
     def _one(self, counts: Counts) -> Tried:
-        run = finish(self.trace, self.config(counts), self.profile, policy_files=self.policy_files)
+        run = finish(self.trace, self.config(counts), self.profile, policy_files=self.policy_files, compile=True)
         found = told(run)
         slos = {"all": self.limits, **{name: {name: limit} for name, limit in self.limits.items()}}
         figures = measure(found, slos)

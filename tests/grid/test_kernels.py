@@ -20,8 +20,9 @@ from kvsweep.costs.deployment import deploy
 from kvsweep.costs.inputs import HARDWARE_FIELDS, MODEL_FIELDS
 from kvsweep.costs.placement import normalized
 from kvsweep.costs.request import request_context
-from kvsweep.grid import jit, kernels
 from kvsweep.grid.evaluate import slabs
+from kvsweep.jit import kernels, modules
+from kvsweep.jit import policies as jit
 from kvsweep.policies.context import SIDES
 from kvsweep.policies.outcome import outcome
 from kvsweep.policies.registry import load_policies
@@ -286,7 +287,7 @@ def test_a_cache_that_cannot_grow_only_costs_time(tmp_path: Path, monkeypatch: p
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(jit.FunctionCache, "save_overload", refuse)
+    monkeypatch.setattr(modules.FunctionCache, "save_overload", refuse)
     path = written(tmp_path, SOURCE.replace("/ 2", "/ 32"))
     ds = kvsweep.sweep(policy_files=[path], hit_ratio=1, request_rate=0.01, p95_seconds=10)
     assert float(ds.reassigned_hit_blocks.sel(policy="half")) == 312.5
@@ -296,7 +297,7 @@ def test_a_filled_cache_made_read_only_only_costs_time(tmp_path: Path, monkeypat
     def refuse(*_: object) -> None:
         raise RuntimeError("cannot cache function: no locator available")
 
-    monkeypatch.setattr(jit.FunctionCache, "__init__", refuse)
+    monkeypatch.setattr(modules.FunctionCache, "__init__", refuse)
     path = written(tmp_path, SOURCE.replace("/ 2", "/ 64"))
     ds = kvsweep.sweep(policy_files=[path], hit_ratio=1, request_rate=0.01, p95_seconds=10)
     assert float(ds.reassigned_hit_blocks.sel(policy="half")) == 156.25

@@ -15,7 +15,7 @@ import kvsweep
 from benchmarks import policies
 from benchmarks.areas.overhead import calibration, line
 from kvsweep.errors import InputError, PolicyError
-from kvsweep.grid import jit
+from kvsweep.jit import policies as jit
 from kvsweep.overhead import harness, timers
 from kvsweep.overhead.dataset import overhead_dataset, warnings
 from kvsweep.overhead.harness import LOOP

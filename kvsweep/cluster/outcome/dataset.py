@@ -52,6 +52,8 @@ class Finished:
     """Of the run's arrays [byte]."""
     unused: tuple[str, ...] = ()
     """What the cluster file states without effect."""
+    is_compiled: bool = True
+    """Whether the compiled core made it; its plain source gives the same to the last bit."""
 
     @property
     def is_engine(self) -> bool:

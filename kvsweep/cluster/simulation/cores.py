@@ -1,11 +1,16 @@
-"""Driving a core to the end of a run: compiled, as plain Python, or with the checker after every instant."""
+"""Driving a core to the end of a run: compiled, as plain Python, or with the checker after every instant.
+
+Both forms change the same arrays alike, to the last bit, and may pause at any instant: a run can begin with the one
+and go on with the other.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, TypeVar
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,11 +27,13 @@ from kvsweep.cluster.vllm import audit as vllm_audit
 from kvsweep.cluster.vllm import loop as vllm
 from kvsweep.cluster.vllm.state import Fleet
 from kvsweep.errors import InputError, PolicyError, ResultError
-from kvsweep.grid.jit import decision, nan_where_failing, program, program_is_compiled, score
+from kvsweep.jit.functions import nan_where_failing, score
+from kvsweep.jit.policies import decision
+from kvsweep.jit.programs import Program, Progress
 from kvsweep.policies.context import Context
 from kvsweep.policies.registry import Policy
 
-Run = TypeVar("Run", State, Fleet)
+Run = TypeVar("Run", bound=State | Fleet)
 
 # Without reference counts the core is seven times as fast; it keeps no array beyond a call, and returns none.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
@@ -34,19 +41,25 @@ INSTANTS = 200_000
 """Instants between two looks at Ctrl-C: a fifth of a second or less."""
 MAX_WINDOWS = 1 << 24
 BUILT_IN = Plugins()
+PLAIN_INSTANTS = 200
+"""Instants of a plain run between two looks at whether to compile: some milliseconds to some tenths of a second."""
+PATIENCE = 1.0
+"""Time after which a plain run tells how long its rest takes [s]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
     """A set of rules: the event loop, its checker with what each rule says, and the stages of a request.
 
-    A stage is the column of the time it ends at, and what a request waits for until then.
+    A stage is the column of the time it ends at, and what a request waits for until then. `compile_seconds` is about
+    what a core of 2026 takes to compile it; the measured figure is in the table of ``make bench``.
     """
 
     advance: Callable[..., int]
     broken_rule: Callable[..., int]
     rules: tuple[str, ...]
     stages: tuple[tuple[int, str], ...]
+    compile_seconds: float
 
 
 _ADMITTED = (col.ADMITTED, "its admission")
@@ -59,13 +72,13 @@ _HANDED_OVER = (
 CORES = {
     "paper": Core(
         paper.advance, paper_audit.broken_rule, paper_audit.RULES,
-        (_ADMITTED, (col.READY, "its retrieval"), _PREFILLED, _RESERVED, *_HANDED_OVER[1:]),
+        (_ADMITTED, (col.READY, "its retrieval"), _PREFILLED, _RESERVED, *_HANDED_OVER[1:]), 9.0,
     ),
     "engine": Core(
-        engine.advance, engine_audit.broken_rule, engine_audit.RULES, (_RESERVED, _ADMITTED, *_HANDED_OVER)
+        engine.advance, engine_audit.broken_rule, engine_audit.RULES, (_RESERVED, _ADMITTED, *_HANDED_OVER), 24.0,
     ),
     "vllm": Core(
-        vllm.advance, vllm_audit.broken_rule, vllm_audit.RULES, (_ADMITTED, _PREFILLED, _FINISHED)
+        vllm.advance, vllm_audit.broken_rule, vllm_audit.RULES, (_ADMITTED, _PREFILLED, _FINISHED), 8.0,
     ),
 }  # fmt: skip
 """Cores by name."""
@@ -82,38 +95,88 @@ def memory_bytes(run: State | Fleet) -> int:
     return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
 
 
+class Ended(NamedTuple):
+    """A run at its end."""
+
+    run: State | Fleet
+    seconds: float
+    """Processor time of the run, without compilation [s]."""
+    is_compiled: bool
+    """Whether the compiled core made it, or the last part of it."""
+
+
 def compiled_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
     """Run `run` to its end with the compiled core; return it, whose windows may be longer."""
-    return _run(run, (policy, plugins), _compiled(_name(run)), asked(policy, plugins), INSTANTS)
+    ask = asked(policy, plugins)
+    return _run(run, (policy, plugins), partial(_bound, _compiled(_name(run)), ask=ask), INSTANTS)[0]
 
 
 def plain_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
     """Run `run` to its end with the very source of the core, uncompiled."""
-    cost, key, ttl = (nan_where_failing(plugin.ask) if plugin else _nothing for plugin in plugins)
-    ask = Asked(nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0]), cost, key, ttl)
-    return _run(run, (policy, plugins), CORES[_name(run)].advance, ask, INSTANTS)
+    return _run(run, (policy, plugins), _plain(run, policy, plugins), INSTANTS)[0]
 
 
 def checked_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
     """Run `run` with the compiled core, and the rules of conservation asserted after every instant."""
-    name = _name(run)
-    return _run(run, (policy, plugins), _compiled(name), asked(policy, plugins), 1, _audit(name))
+    core = partial(_bound, _compiled(_name(run)), ask=asked(policy, plugins))
+    return _run(run, (policy, plugins), core, 1, _audit(_name(run)).bind)[0]
 
 
-def run_core(run: State | Fleet, policy: Policy, plugins: Plugins, check: bool) -> State | Fleet:
-    """Run either kind of run to its end with the compiled core, checked if asked for."""
-    drive = checked_run if check else compiled_run
-    return drive(run, policy, plugins) if isinstance(run, Fleet) else drive(run, policy, plugins)
+def run_core(
+    run: Run,
+    policy: Policy,
+    plugins: Plugins,
+    *,
+    check: bool = False,
+    compile: bool | None = None,
+    progress: Progress | None = None,
+) -> Ended:
+    """Run either kind of run to its end.
+
+    `compile` is whether to compile what is not; by default it is if the plain source would take longer. `progress` is
+    told of compilation.
+    """
+    name, policies, seconds = _name(run), (policy, plugins), time.process_time()
+    if compile is False or (compile is None and not is_compiled(name, check)):
+        began, total = time.monotonic(), max(1, int(shared(run).run[col.LEFT]))
+
+        def is_over() -> bool:
+            elapsed, left = time.monotonic() - began, int(shared(run).run[col.LEFT])
+            return compile is None and is_worth_compiling(elapsed, 1.0 - left / total, CORES[name].compile_seconds)
+
+        audit = partial(partial, CORES[name].broken_rule) if check else None
+        instants = 1 if check else PLAIN_INSTANTS
+        run, ended = _run(run, policies, _plain(run, policy, plugins), instants, audit, is_over)
+        if ended:
+            return Ended(run, time.process_time() - seconds, False)
+    seconds = time.process_time() - seconds
+    compile_core(run, policy, plugins, check, progress)
+    began_cpu = time.process_time()
+    run = checked_run(run, *policies) if check else compiled_run(run, *policies)
+    return Ended(run, seconds + time.process_time() - began_cpu, True)
 
 
-def compile_core(run: State | Fleet, policy: Policy, plugins: Plugins) -> None:
+def is_worth_compiling(elapsed: float, done: float, compile_seconds: float) -> bool:
+    """Return whether the rest of a plain run would take longer than compiling.
+
+    `elapsed` [s] made the share `done` [1] of it. The first moments tell nothing.
+    """
+    return elapsed >= PATIENCE and elapsed * (1.0 - done) > compile_seconds * done
+
+
+def compile_core(
+    run: State | Fleet, policy: Policy, plugins: Plugins, check: bool = False, progress: Progress | None = None
+) -> None:
     """Compile all that `run` needs, which is no part of its time."""
-    _compiled(_name(run))(run, 0, asked(policy, plugins))
+    ask = asked(policy, plugins)
+    _compiled(_name(run)).bind(run, 0, ask, progress=progress)(0, ask)
+    if check:
+        _audit(_name(run)).bind(run, progress=progress)()
 
 
-def is_compiled(name: str) -> bool:
-    """Return whether the core `name` lies in the cache, so that no compilation waits."""
-    return program_is_compiled(CORES[name].advance, _OPTIONS)
+def is_compiled(name: str, check: bool = False) -> bool:
+    """Return whether the core `name`, and its checker, lie in the cache, so that no compilation waits."""
+    return _compiled(name).is_compiled() and (not check or _audit(name).is_compiled())
 
 
 @cache
@@ -134,13 +197,27 @@ def _name(run: State | Fleet) -> str:
 
 
 @cache
-def _compiled(name: str) -> Callable[..., int]:
-    return program(CORES[name].advance, _OPTIONS)
+def _compiled(name: str) -> Program:
+    return Program(CORES[name].advance, _OPTIONS)
 
 
 @cache
-def _audit(name: str) -> Callable[..., int]:
-    return program(CORES[name].broken_rule, _OPTIONS)
+def _audit(name: str) -> Program:
+    return Program(CORES[name].broken_rule, _OPTIONS)
+
+
+def _bound(core: Program, run: State | Fleet, ask: Asked) -> Callable[[int], int]:
+    """Return the compiled `core` of `run`, a function of how many instants to go on."""
+    advance = core.bind(run, 0, ask)
+    return lambda instants: int(advance(instants, ask))
+
+
+def _plain(run: State | Fleet, policy: Policy, plugins: Plugins) -> Callable[[State | Fleet], Callable[[int], int]]:
+    """Return what `_bound` gives of a compiled core, of the source of the core of `run`."""
+    cost, key, ttl = (nan_where_failing(plugin.ask) if plugin else _nothing for plugin in plugins)
+    ask = Asked(nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0]), cost, key, ttl)
+    advance = CORES[_name(run)].advance
+    return lambda run: lambda instants: advance(run, instants, ask)
 
 
 @cache
@@ -156,25 +233,30 @@ def _nothing(*_: Any) -> float:
 def _run(
     run: Run,
     policies: tuple[Policy, Plugins],
-    core: Callable[..., int],
-    ask: Asked,
+    core: Callable[[Run], Callable[[int], int]],
     instants: int,
-    audit: Callable[..., int] | None = None,
-) -> Run:
+    audit: Callable[[Run], Callable[[], int]] | None = None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> tuple[Run, bool]:
+    """Return `run` at its end, or where it `is_over`, and whether it has come to its end."""
+    advance, broken_rule = core(run), audit(run) if audit else None
     while True:
-        code = core(run, instants, ask)
-        broken = audit(run) if audit else 0
+        code = advance(instants)
+        broken = broken_rule() if broken_rule else 0
         if broken:
             rule = CORES[_name(run)].rules[broken]
             raise ResultError(f"{_where(shared(run))}: it does not hold that {rule} (this is a bug of kvsweep)")
         if code == col.DONE:
-            return run
+            return run, True
         if code == col.GROW:
             run = _grown(run)
+            advance, broken_rule = core(run), audit(run) if audit else None
         elif code == col.STUCK:
             raise _stuck(run)
         elif code == col.NONSENSE:
             raise _nonsense(shared(run), *policies)
+        elif is_over():
+            return run, False
 
 
 def _stuck(run: State | Fleet) -> Exception:
@@ -213,7 +295,7 @@ def _grown(run: Run) -> Run:
         return run._replace(state=_more_windows(state))
     if _name(run) == "engine" and state.run[eng.UNFINISHED] == 1:
         return run._replace(node=_doubled(state.node), chunk=_doubled(state.chunk))
-    return _more_windows(run)
+    return run._replace(windows=_more_windows(state).windows)
 
 
 def _more_windows(state: State) -> State:

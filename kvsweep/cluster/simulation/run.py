@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +26,10 @@ from kvsweep.cluster.setup.closed_loop import turns
 from kvsweep.cluster.setup.initial_state import LONGEST, initial_state
 from kvsweep.cluster.setup.vllm import initial_fleet, resolved
 from kvsweep.cluster.shared.state import State
-from kvsweep.cluster.simulation.cores import compile_core, memory_bytes, run_core, shared
+from kvsweep.cluster.simulation.cores import memory_bytes, run_core, shared
 from kvsweep.cluster.vllm.state import Fleet
 from kvsweep.errors import PolicyError
+from kvsweep.jit.programs import Progress
 from kvsweep.policies.registry import Policy, load_policies
 from kvsweep.results.dataset import timestamp
 from kvsweep.trace.model import Note, Trace
@@ -46,6 +46,7 @@ def run(
     *,
     policy_files: Sequence[str | Path] = (),
     check: bool = False,
+    compile: bool | None = None,
 ) -> xr.Dataset:
     """Return what becomes of the requests of `trace` on a cluster.
 
@@ -60,6 +61,9 @@ def run(
         Files with policies: restore-or-recompute ones for ``retrieval``, gateways, evictions, retentions (`plugins`).
     check
         Assert the rules of conservation after every instant; slow.
+    compile
+        Whether to compile the simulator where that was not done yet. By default it is for runs that its plain source,
+        which gives the same to the last bit, would take longer for.
 
     Raises
     ------
@@ -68,7 +72,7 @@ def run(
     ResultError
         For a run that stopped making progress, or broke a rule: a fault of kvsweep.
     """
-    return dataset(finish(trace, config, profile, policy_files=policy_files, check=check))
+    return dataset(finish(trace, config, profile, policy_files=policy_files, check=check, compile=compile))
 
 
 def finish(
@@ -78,8 +82,10 @@ def finish(
     *,
     policy_files: Sequence[str | Path] = (),
     check: bool = False,
+    compile: bool | None = None,
+    progress: Progress | None = None,
 ) -> Finished:
-    """Return the finished run of which `run` returns the Dataset."""
+    """Return the finished run of which `run` returns the Dataset; `progress` is told of compilation."""
     timestamp()  # SOURCE_DATE_EPOCH is input, too: refused before any work
     trace = trace if isinstance(trace, Trace) else read_trace(trace)
     config, unused = _config(config)
@@ -91,13 +97,13 @@ def finish(
         select_plugin("retention", config.retention.policy, policy_files),
     )
     config, begin, assumed = _beginning(trace, config, profile, policy)
-    compile_core(begin, policy, plugins)
-    began = time.process_time()
-    ended = run_core(begin, policy, plugins, check)
-    seconds = time.process_time() - began
+    ended = run_core(begin, policy, plugins, check=check, compile=compile, progress=progress)
     assumed = (*_page_notes(trace, config.page_size), *turns(trace, config, LONGEST).notes(), *assumed)
     trace = replace(trace, notes=(*trace.notes, *assumed))
-    return Finished(shared(ended), trace, config, profile, policy, plugins, seconds, memory_bytes(ended), unused)
+    return Finished(
+        shared(ended.run), trace, config, profile, policy, plugins, ended.seconds, memory_bytes(ended.run), unused,
+        ended.is_compiled,
+    )  # fmt: skip
 
 
 def _beginning(

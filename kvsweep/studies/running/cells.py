@@ -20,7 +20,7 @@ from kvsweep.cluster.inputs.profiles import AnyProfile, any_profile_mapping, ser
 from kvsweep.cluster.inputs.step_profile import StepProfile
 from kvsweep.cluster.policies.plugins import select_plugin
 from kvsweep.errors import InputError
-from kvsweep.grid.fingerprint import fingerprint
+from kvsweep.jit.fingerprint import fingerprint
 from kvsweep.policies.registry import load_policies
 from kvsweep.results.studies import ORACLE
 from kvsweep.studies import metrics

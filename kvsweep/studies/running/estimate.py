@@ -52,9 +52,9 @@ def estimate(study: Study, threads: int) -> Estimate:
     assert cell.config is not None and cell.profile is not None
     trace = workloads.trace(cell.workload)
     try:
-        finish(trace.select(np.arange(1)), cell.config, cell.profile, policy_files=study.policy_files)
+        finish(trace.select(np.arange(1)), cell.config, cell.profile, policy_files=study.policy_files, compile=True)
         began = time.process_time()
-        run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files)
+        run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files, compile=True)
         measure(told(run), study.slos)
         each = time.process_time() - began
     except (InputError, ResultError) as error:

@@ -296,7 +296,7 @@ class _Job:
         began = time.thread_time()
         try:
             trace = self.workloads.trace(cell.workload)
-            run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files)
+            run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files, compile=True)
             found = told(run)
             figures = measure(found, study.slos)
         except (InputError, ResultError) as error:
@@ -340,4 +340,5 @@ def _compile(job: _Job, pending: Mapping[str, Cell]) -> None:
         assert cell.config is not None and cell.profile is not None
         trace = job.workloads.trace(cell.workload)
         with contextlib.suppress(InputError, ResultError):  # the cell itself will tell
-            finish(trace.select(np.arange(1)), cell.config, cell.profile, policy_files=job.outcome.study.policy_files)
+            files = job.outcome.study.policy_files
+            finish(trace.select(np.arange(1)), cell.config, cell.profile, policy_files=files, compile=True)

@@ -345,7 +345,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
 def test_a_write_the_system_refuses_leaves_nothing(tmp_path: Path, suffix: str) -> None:
     code = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "import kvsweep.grid.jit\n"
+        "import kvsweep.jit.policies\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
         f"from kvsweep.cli import main; main(['sweep', '--output', 'x.{suffix}'])"
     )

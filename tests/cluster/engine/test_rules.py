@@ -22,9 +22,10 @@ from kvsweep.cluster.policies.plugins import Plugins
 from kvsweep.cluster.setup.initial_state import initial_state
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.state import State
 from kvsweep.cluster.simulation.cores import _run
 from kvsweep.errors import InputError
-from kvsweep.policies import Context, load_policies
+from kvsweep.policies import Context, Policy, load_policies
 from tests.cluster.samples import COPY, PAGE, STEP, TOKEN, Request, cluster, pages, profile, trace
 
 PREBUILT = 5e-4
@@ -41,6 +42,14 @@ def colocated(worker: dict[str, Any] | None = None, **changes: Any) -> ClusterCo
     return parse_config({"page_size": PAGE, "workers": [group], **changes}, "cluster")
 
 
+def checked(state: State, policy: Policy, ask: Any = None) -> State:
+    """Return the state at the end of an uncompiled run, every rule asserted after every instant."""
+    return _run(
+        state, (policy, Plugins()), lambda run: lambda instants: loop.advance(run, instants, ask), 1,
+        lambda run: lambda: broken_rule(run),
+    )[0]  # fmt: skip
+
+
 def run(requests: Sequence[Request], config: ClusterConfig | None = None, service: Profile | None = None) -> xr.Dataset:
     """Run uncompiled, every rule asserted after every instant."""
     made, config = trace(requests), config or engine()
@@ -48,7 +57,7 @@ def run(requests: Sequence[Request], config: ClusterConfig | None = None, servic
     policy = load_policies()[config.retrieval.policy]
     state = initial_state(made, config, service, policy)
     ask = Asked(lambda *fields: policy.choose(Context(*fields))[0], float, float, float)
-    state = _run(state, (policy, Plugins()), loop.advance, ask, 1, broken_rule)
+    state = checked(state, policy, ask)
     return dataset(Finished(state, made, config, service, policy, Plugins(), 0.0, 0))
 
 
@@ -124,7 +133,7 @@ def test_loading_overlaps_layer_by_layer() -> None:
 def test_an_idle_worker_does_not_notice_that_its_copies_ended() -> None:
     policy = load_policies()["default_policy"]
     state = initial_state(trace([(0.0, 641, 1, pages(0, 10))]), engine(), profile(n_layers=4), policy)
-    _run(state, policy, loop.advance, None, 1, broken_rule)
+    checked(state, policy)
     assert state.prefill[0, col.IDLE] == 0  # locked still, though the copy ended long ago
     ds = run([(0.0, 641, 1, pages(0, 10)), (1.0, 641, 1, pages(0, 10))])
     assert ds["bytes_in"].sel(worker="prefill0", tier="l2") == 10 * PAGE * 1000
@@ -195,7 +204,7 @@ def test_the_events_of_a_colocated_worker_are_its_own(tmp_path: Path) -> None:
     made, config, service = trace([(0.0, 1000, 3, ())]), colocated(), profile(n_layers=4)
     policy = load_policies()["default_policy"]
     state = initial_state(made, config, service, policy)
-    state = _run(state, policy, loop.advance, None, 1, broken_rule)
+    state = checked(state, policy)
     finished = Finished(state, made, config, service, policy, Plugins(), 0.0, 0)
     assert set(events(finished)["event_worker"].values.tolist()) == {0}
     write_events(finished, tmp_path / "events.json")

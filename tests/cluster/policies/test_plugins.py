@@ -16,7 +16,7 @@ from kvsweep.cluster.setup.initial_state import initial_state
 from kvsweep.cluster.shared.state import State
 from kvsweep.cluster.simulation.cores import compiled_run, plain_run
 from kvsweep.errors import InputError, PolicyError
-from kvsweep.grid import jit
+from kvsweep.jit.functions import CONTEXT_METHODS
 from kvsweep.policies import load_policies
 from tests.cluster.engine.core import config_of, profile_of
 from tests.cluster.engine.samples import random_case as random_engine_case
@@ -205,4 +205,4 @@ def test_other_commands_leave_them_out_and_say_so(tmp_path: Path) -> None:
 
 def test_no_field_is_called_like_a_helper_of_the_analytic_context() -> None:
     """Numba registers those helpers for named tuples of any kind."""
-    assert not {*GatewayContext._fields, *IdleContext._fields} & set(jit._METHODS)
+    assert not {*GatewayContext._fields, *IdleContext._fields} & set(CONTEXT_METHODS)

@@ -353,8 +353,8 @@ def test_the_command_refuses(folder: Path) -> None:
 def test_a_core_is_the_same_in_every_process() -> None:
     """Else it would be compiled anew in each."""
     code = (
-        "from kvsweep.cluster.simulation.cores import _OPTIONS, CORES\nfrom kvsweep.grid.jit import _program_key\n"
-        "print([_program_key(each, _OPTIONS) for core in CORES.values() for each in (core.advance, core.broken_rule)])"
+        "from kvsweep.cluster.simulation.cores import _OPTIONS, CORES\nfrom kvsweep.jit.programs import Program\n"
+        "print([Program(each, _OPTIONS).key for core in CORES.values() for each in (core.advance, core.broken_rule)])"
     )
     keys = {
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,

@@ -93,8 +93,13 @@ def _class_parts(kind: type, seen: set[int]) -> list[str]:
 def _code_parts(code: CodeType) -> list[str]:
     parts = [code.co_code.hex(), " ".join(code.co_names), " ".join(code.co_varnames)]
     for constant in code.co_consts:
-        parts += _code_parts(constant) if isinstance(constant, CodeType) else [repr(constant)]
+        parts += _code_parts(constant) if isinstance(constant, CodeType) else [_constant_text(constant)]
     return parts
+
+
+def _constant_text(constant: Any) -> str:
+    """Return the repr of a literal; that of a set is in the order of hashes, which is another in every process."""
+    return str(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
 
 
 def _names(code: CodeType) -> set[str]:

@@ -1,4 +1,4 @@
-"""The loops of the grid engine, as plain Python; `kvsweep.grid.jit` compiles a copy of this file for each policy.
+"""The loops of the grid engine, as plain Python; `kvsweep.jit.policies` compiles a copy of this file for each policy.
 
 `decide`, `RECOMPUTES` and `N_MODES` are put into the copy's namespace before it runs. The file is also valid
 Python as it stands, which is how the tests run it uncompiled.

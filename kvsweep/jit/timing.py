@@ -1,6 +1,6 @@
-"""What the overhead harness times of a compiled policy; `kvsweep.grid.jit` compiles a copy of this file for each.
+"""What the overhead harness times of a compiled policy; `kvsweep.jit.policies` compiles a copy of this file for each.
 
-`decide` and `RECOMPUTES` are put into the copy's namespace before it runs, as in `kvsweep.grid.kernels`.
+`decide` and `RECOMPUTES` are put into the copy's namespace before it runs, as in `kvsweep.jit.kernels`.
 """
 
 from collections.abc import Callable

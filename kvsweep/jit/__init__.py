@@ -1,0 +1,1 @@
+"""Compiling with Numba: kernels around policies, whole programs, and the cache of both."""
