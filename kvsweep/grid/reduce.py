@@ -18,8 +18,8 @@ from kvsweep.grid.axes import key_axis
 from kvsweep.grid.evaluate import Announce, Evaluator, Progress, Slab, require_memory, run_slabs
 from kvsweep.grid.plan import Plan
 from kvsweep.policies.registry import PolicySet
+from kvsweep.results.analysis.ranking import simplest_first
 from kvsweep.results.names import REDUCTIONS
-from kvsweep.results.ranking import simplest_first
 
 _COMBINE: Mapping[str, np.ufunc] = {"total_time_min": np.minimum, "total_time_max": np.maximum}
 _START = {"total_time_min": math.inf, "total_time_max": -math.inf}

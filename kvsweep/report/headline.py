@@ -10,10 +10,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from kvsweep.report.labels import IN_TOKENS, block_tokens, in_sentence, label, listed, number, shorten, unit
-from kvsweep.results import analysis
-from kvsweep.results.ranking import simplest_first
+from kvsweep.results.analysis import sweeps
+from kvsweep.results.analysis.ranking import simplest_first
 
-PASS = analysis.VERDICTS.index("pass")
+PASS = sweeps.VERDICTS.index("pass")
 EVERYWHERE = "every value of every axis"
 """Where points lie that no range of an axis holds."""
 

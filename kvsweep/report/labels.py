@@ -54,7 +54,7 @@ _SHORT = {
 }
 
 STATE_WORDS = ("fail", "too slow", "overloaded", "pass")
-"""What a reader calls the codes of `results.analysis.VERDICTS`: by what is missed, not by what is met."""
+"""What a reader calls the codes of `results.analysis.sweeps.VERDICTS`: by what is missed, not by what is met."""
 
 IN_TOKENS = {"total_blocks": "Prompt", "miss_blocks": "Prompt cached nowhere"}
 """Axes counted in blocks, and what they are called where they are told in tokens."""

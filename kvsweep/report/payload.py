@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from kvsweep.errors import InputError
 from kvsweep.report.headline import headline
 from kvsweep.report.labels import IN_TOKENS, block_tokens, label, unit
-from kvsweep.results import analysis
-from kvsweep.results.ranking import simplest_first
+from kvsweep.results.analysis import sweeps
+from kvsweep.results.analysis.ranking import simplest_first
 
 FORMAT = 1
 EXACT_VALUES = 1 << 17
@@ -107,7 +107,7 @@ def require_full_sweep(ds: xr.Dataset) -> None:
     """Raise InputError, naming what is needed, for reductions and other files."""
     if ds.attrs.get("kvsweep_kind") == "reduction":
         raise InputError("report: this file holds reductions of a sweep; allowed: a full sweep (run it without reduce)")
-    analysis.require_sweep(ds)
+    sweeps.require_sweep(ds)
 
 
 def check_budget(sizes: Mapping[str, int], budget: int) -> None:
@@ -234,7 +234,7 @@ def _widen(known: list[float] | None, values: NDArray[Any]) -> list[float]:
 
 def _header(ds: xr.Dataset, dims: list[str], verdict: NDArray[np.uint8]) -> dict[str, Any]:
     axes = default_axes({dim: ds.sizes[dim] for dim in dims})
-    passes = verdict == analysis.VERDICTS.index("pass")
+    passes = verdict == sweeps.VERDICTS.index("pass")
     answer = headline(ds, verdict, dims)
     one_axis = sum(ds.sizes[dim] > 1 for dim in dims) == 1
     return {

@@ -11,7 +11,7 @@ from kvsweep.report.headline import share
 from kvsweep.report.labels import STATE_WORDS, shorten
 from kvsweep.report.page import Cell, assemble, reproduction, rows_table, summary, summary_table, viewer_markup
 from kvsweep.report.payload import Payload
-from kvsweep.results.analysis import VERDICTS
+from kvsweep.results.analysis.sweeps import VERDICTS
 
 EMBEDDED = ("data/source.js", "data/embedded.js")
 

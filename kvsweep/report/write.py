@@ -10,8 +10,8 @@ import xarray as xr
 from kvsweep.report.payload import DEFAULT_BUDGET, pack
 from kvsweep.report.studies.study_page import render_study
 from kvsweep.report.sweep_page import render
+from kvsweep.results.analysis.studies import is_study
 from kvsweep.results.files import replacing
-from kvsweep.results.studies import is_study
 
 
 def write_report(

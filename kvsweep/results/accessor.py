@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from kvsweep.results import analysis, frame, studies
+from kvsweep.results import frame
+from kvsweep.results.analysis import studies, sweeps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,53 +26,53 @@ class KvsweepAccessor:
 
     @property
     def _sweep(self) -> xr.Dataset:
-        analysis.require_sweep(self._ds)
+        sweeps.require_sweep(self._ds)
         return self._ds
 
     @property
     def storage_time(self) -> xr.DataArray:
         """Restore time [s]."""
-        return analysis.storage_time(self._sweep)
+        return sweeps.storage_time(self._sweep)
 
     @property
     def recompute_time(self) -> xr.DataArray:
         """Recompute time [s]."""
-        return analysis.recompute_time(self._sweep)
+        return sweeps.recompute_time(self._sweep)
 
     @property
     def gpu_utilization(self) -> xr.DataArray:
         """Request rate times recompute time [1]."""
-        return analysis.gpu_utilization(self._sweep)
+        return sweeps.gpu_utilization(self._sweep)
 
     @property
     def storage_utilization(self) -> xr.DataArray:
         """Request rate times restore time [1]."""
-        return analysis.storage_utilization(self._sweep)
+        return sweeps.storage_utilization(self._sweep)
 
     @property
     def latency_ratio(self) -> xr.DataArray:
         """Total time over latency target [1]."""
-        return analysis.latency_ratio(self._sweep)
+        return sweeps.latency_ratio(self._sweep)
 
     @property
     def slo_margin(self) -> xr.DataArray:
         """Latency target minus total time [s]."""
-        return analysis.slo_margin(self._sweep)
+        return sweeps.slo_margin(self._sweep)
 
     @property
     def max_violation(self) -> xr.DataArray:
         """Largest excess [1] over the latency, GPU and storage limits."""
-        return analysis.max_violation(self._sweep)
+        return sweeps.max_violation(self._sweep)
 
     @property
     def verdict(self) -> xr.DataArray:
         """0 fail, 1 throughput only, 2 latency only, 3 pass."""
-        return analysis.verdict(self._sweep)
+        return sweeps.verdict(self._sweep)
 
     @property
     def sufficient(self) -> xr.DataArray:
         """Index of the simplest policy that meets the SLO, -1 where none does."""
-        return analysis.sufficient(self._sweep)
+        return sweeps.sufficient(self._sweep)
 
     def figure(self, value: str, of: str | None = None) -> xr.DataArray:
         """One figure of a cluster study on its axes; `of` chooses a statistic, tier, SLO or cause."""
@@ -96,7 +97,7 @@ class KvsweepAccessor:
 
     def policy(self, name: str) -> xr.Dataset:
         """Return the results of one policy, by id (``performance_aware``) or by label (``IO-aware policy``)."""
-        return self._ds.isel(policy=analysis.policy_index(self._ds, name))
+        return self._ds.isel(policy=sweeps.policy_index(self._ds, name))
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each policy and point, and a column for each variable, modes by their names.
@@ -107,8 +108,8 @@ class KvsweepAccessor:
 
     def success_rate(self, over: Iterable[Hashable] = ("request_rate", "p95_seconds")) -> xr.DataArray:
         """Share [1] of the points along `over` that meet the SLO."""
-        return analysis.success_rate(self._sweep, over)
+        return sweeps.success_rate(self._sweep, over)
 
     def speedup(self, faster: str, slower: str) -> xr.DataArray:
         """How many times faster [1] the first policy is than the second: ``T_slower / T_faster``."""
-        return analysis.speedup(self._sweep, faster, slower)
+        return sweeps.speedup(self._sweep, faster, slower)

@@ -20,7 +20,7 @@ from kvsweep.report.comparison.headline import CHANGES
 from kvsweep.report.comparison.page import render_comparison
 from kvsweep.report.payload import Payload
 from kvsweep.report.provenance import error_bound
-from kvsweep.results.compare import Comparison, common_grid, compare
+from kvsweep.results.analysis.compare import Comparison, common_grid, compare
 from kvsweep.results.netcdf import write_netcdf
 from tests.cli_runner import done, refused
 from tests.report.comparison_datasets import MAKERS, hostile_pair, overlapping, quantised, without_axes

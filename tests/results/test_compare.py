@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import kvsweep
 from kvsweep.cli.pages.compare import compare as command
 from kvsweep.errors import InputError
-from kvsweep.results.compare import AxisOverlap, Difference, compare
+from kvsweep.results.analysis.compare import AxisOverlap, Difference, compare
 from kvsweep.results.netcdf import write_netcdf
 from tests.results.sweep_samples import ALL, policy_file, small, wide
 

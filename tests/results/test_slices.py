@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kvsweep.errors import InputError
-from kvsweep.results.slices import grid_dims, take_slice, value_text
+from kvsweep.results.analysis.slices import grid_dims, take_slice, value_text
 from tests.results.sweep_samples import small, wide
 
 AXES = ("request_rate", "p95_seconds")

@@ -13,7 +13,7 @@ import kvsweep
 from kvsweep.errors import InputError
 from kvsweep.report.plots.studies.study import map_figure
 from kvsweep.report.studies.study_payload import pack_study
-from kvsweep.results.studies import table
+from kvsweep.results.analysis.studies import table
 from kvsweep.studies.running import run as module
 from kvsweep.trace.write import native_lines
 from tests.cli_runner import done, run

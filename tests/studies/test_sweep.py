@@ -24,7 +24,7 @@ from kvsweep.cluster.inputs.presets import cluster_file
 from kvsweep.cluster.outcome.dataset import Told
 from kvsweep.cluster.outcome.vllm import CAUSES
 from kvsweep.errors import InputError, ResultError
-from kvsweep.results.studies import over_seeds, table
+from kvsweep.results.analysis.studies import over_seeds, table
 from kvsweep.studies.axes import set_field
 from kvsweep.studies.metrics import ONLY_SOME, SHAPES, is_record, measure
 from kvsweep.studies.running.cells import cells

@@ -154,7 +154,7 @@ def _request_lines(row: Values, experiment: Values) -> Iterator[str]:
 
 def _conclusions(row: Values, policies: list[Any]) -> Iterator[str]:
     """Yield which policy is the simplest that passes, and by how much the fastest is faster than the others."""
-    from kvsweep.results.ranking import simplest_first
+    from kvsweep.results.analysis.ranking import simplest_first
 
     order = simplest_first((len(policy.modes) for policy in policies), (policy.order for policy in policies))
     passing = [policies[index] for index in order if row[policies[index].name]["meets_slo"]]

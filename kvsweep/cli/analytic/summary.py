@@ -9,8 +9,8 @@ import click
 
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
 from kvsweep.costs.inputs import SIMULATE_DEFAULTS
+from kvsweep.results.analysis.summary import Summary, summarize
 from kvsweep.results.names import NAMES
-from kvsweep.results.summary import Summary, summarize
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -102,7 +102,7 @@ def require_all_cells(ds: xr.Dataset) -> None:
 
 def print_cells(ds: xr.Dataset, form: str) -> None:
     """Print the main figures of every cell, averaged over seeds with their 95 % interval."""
-    from kvsweep.results.studies import table
+    from kvsweep.results.analysis.studies import table
 
     rows = table(ds)
     if form == "json":

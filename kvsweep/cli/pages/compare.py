@@ -12,7 +12,7 @@ from kvsweep.cli.options import check_page, say
 from kvsweep.cli.output import FORMATS, Column, print_table, to_csv, to_json
 
 if TYPE_CHECKING:
-    from kvsweep.results.compare import Comparison, PolicyComparison, TimeChange
+    from kvsweep.results.analysis.compare import Comparison, PolicyComparison, TimeChange
 
 
 @click.command("compare", context_settings={"help_option_names": ["-h", "--help"]})
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 )
 def compare(file_a: Path, file_b: Path, output_format: str, report: Path | None, force: bool, max_points: int) -> None:
     """Compare sweep B with sweep A: configuration, and verdicts and times on the grid points both have."""
-    from kvsweep.results.compare import compare as compare_datasets
+    from kvsweep.results.analysis.compare import compare as compare_datasets
     from kvsweep.results.netcdf import open_dataset
 
     if report is not None:

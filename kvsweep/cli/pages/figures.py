@@ -170,7 +170,7 @@ def _draw_sweep(
 
 def _check_axes(ds: xr.Dataset, axes: dict[str, str | None]) -> None:
     """Raise InputError naming the option for a dim the sweep lacks, and for one drawn over twice."""
-    from kvsweep.results.slices import grid_dims
+    from kvsweep.results.analysis.slices import grid_dims
 
     if "meets_slo" not in ds:
         return

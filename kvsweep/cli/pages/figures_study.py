@@ -105,8 +105,8 @@ def _draw(
     of: str | None, select: tuple[str, ...], output: Path, force: bool,
 ) -> None:  # fmt: skip
     from kvsweep.report.plots.files import check_target, write_figure
+    from kvsweep.results.analysis.studies import require_study
     from kvsweep.results.netcdf import open_dataset
-    from kvsweep.results.studies import require_study
 
     check_target(output, force)
     chosen: dict[str, str] = {}

@@ -24,8 +24,8 @@ from kvsweep.report.payload import (
     independent,
     start_amid,
 )
-from kvsweep.results import analysis
-from kvsweep.results.compare import Comparison, PolicyComparison, common_grid
+from kvsweep.results.analysis import sweeps
+from kvsweep.results.analysis.compare import Comparison, PolicyComparison, common_grid
 
 _LOOK = (
     {"text": "Fails in both", "letter": "F", "note": "", "pattern": "dots", "light": "#aab1bb", "dark": "#596270"},
@@ -97,10 +97,10 @@ def _arrays(a: xr.Dataset, b: xr.Dataset, dims: list[str]) -> Iterator[tuple[str
     yield "verdict", np.asarray(sum(code * place for place, code in enumerate(codes)), dtype=np.uint8)
     for side, ds in (("a", a), ("b", b)):
         arrays = {
-            "verdict": analysis.verdict(ds).astype("u1"),
+            "verdict": sweeps.verdict(ds).astype("u1"),
             "total_time": ds["total_time"],
-            "storage_time": analysis.storage_time(ds),
-            "recompute_time": analysis.recompute_time(ds),
+            "storage_time": sweeps.storage_time(ds),
+            "recompute_time": sweeps.recompute_time(ds),
         }
         for name, array in arrays.items():
             yield f"{name}_{side}", array.isel(policy=0).transpose(*dims).values

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvsweep.report.headline import EVERYWHERE, box, share
 from kvsweep.report.labels import in_sentence, label, listed, number, shorten, unit
 from kvsweep.report.provenance import setting
-from kvsweep.results.compare import Comparison, PolicyComparison, TimeChange
+from kvsweep.results.analysis.compare import Comparison, PolicyComparison, TimeChange
 
 CHANGES = ("fail_both", "pass_both", "pass_to_fail", "fail_to_pass")
 """States of a point in a comparison, in the order of their codes."""

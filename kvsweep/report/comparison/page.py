@@ -15,7 +15,7 @@ from kvsweep.report.comparison.headline import place_text, seconds_text
 from kvsweep.report.labels import label, number, shorten, unit
 from kvsweep.report.page import assemble, maps_markup, reproduction, rows_table, summary, summary_table
 from kvsweep.report.payload import DEFAULT_BUDGET, Payload
-from kvsweep.results.compare import Comparison, PolicyComparison, TimeChange, compare
+from kvsweep.results.analysis.compare import Comparison, PolicyComparison, TimeChange, compare
 from kvsweep.results.files import replacing
 
 MODULES = ("data/source.js", "page/comparison.js")

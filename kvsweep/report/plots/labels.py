@@ -15,9 +15,9 @@ from kvsweep.costs.inputs import NUMBER_FIELDS
 from kvsweep.report.labels import title_of
 from kvsweep.report.plots.scales import count_text
 from kvsweep.report.plots.style import INK
+from kvsweep.results.analysis.slices import Slice, value_text
 from kvsweep.results.attrs import mapping_attr
 from kvsweep.results.names import NAMES
-from kvsweep.results.slices import Slice, value_text
 from kvsweep.units import format_quantity
 
 TITLES: Mapping[str, str] = {

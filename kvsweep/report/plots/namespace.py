@@ -13,8 +13,8 @@ from kvsweep.report.plots import style
 from kvsweep.report.plots.studies import study
 from kvsweep.report.plots.sweeps import heatmap, success, sufficient
 from kvsweep.report.plots.sweeps.heatmap import X, Y
-from kvsweep.results import analysis
-from kvsweep.results.slices import take_slice
+from kvsweep.results.analysis import sweeps
+from kvsweep.results.analysis.slices import take_slice
 
 
 class PlotNamespace:
@@ -25,7 +25,7 @@ class PlotNamespace:
 
     def heatmap(self, ax: Axes | None = None, x: str = X, y: str = Y, **sel: Any) -> list[Axes]:
         """Return the panels of the SLO heatmap over `x` and `y`, one a policy; into `ax`, a policy must be chosen."""
-        analysis.require_sweep(self._ds)
+        sweeps.require_sweep(self._ds)
         part = take_slice(self._ds, (x, y), sel)
         with style.styled():
             if ax is None:
@@ -43,7 +43,7 @@ class PlotNamespace:
 
     def sufficient(self, ax: Axes | None = None, x: str = X, y: str = Y, **sel: Any) -> Axes:
         """Return the axes with the map of the simplest policy that meets the SLO over `x` and `y`."""
-        analysis.require_sweep(self._ds)
+        sweeps.require_sweep(self._ds)
         part = take_slice(self._ds, (x, y), sel)
         with style.styled():
             ax = ax or _figure(sufficient.HEIGHT).subplots()

@@ -23,7 +23,7 @@ from kvsweep.grid.axes import FORMS, PLACEMENTS
 from kvsweep.policies.registry import PolicySet
 from kvsweep.report.labels import label
 from kvsweep.report.serve.limits import LIMITS
-from kvsweep.results.ranking import simplest_first
+from kvsweep.results.analysis.ranking import simplest_first
 
 Values = dict[str, Any]
 

@@ -11,9 +11,9 @@ from kvsweep.report.labels import label, shorten
 from kvsweep.report.page import Cell, assemble, listing, maps_markup, rows_table, summary, summary_table
 from kvsweep.report.payload import DEFAULT_BUDGET, Payload
 from kvsweep.report.studies.study_payload import BEST, FAR, NEARLY, pack_study
+from kvsweep.results.analysis.slices import value_text
+from kvsweep.results.analysis.studies import axes_of
 from kvsweep.results.attrs import mapping_attr
-from kvsweep.results.slices import value_text
-from kvsweep.results.studies import axes_of
 
 MODULES = ("data/source.js", "page/study.js")
 MOST_VALUES = 12

@@ -23,8 +23,8 @@ from kvsweep.report.payload import (
     independent,
     start_amid,
 )
-from kvsweep.results import studies
-from kvsweep.results.slices import value_text
+from kvsweep.results.analysis import studies
+from kvsweep.results.analysis.slices import value_text
 
 CHOICES = ("gateway", "eviction", "retention", "retrieval", "write", "handoff_sharing", "fidelity", "profile", "trace")
 """Axes whose points are choices: their combinations get a map each."""

@@ -22,7 +22,7 @@ from kvsweep.cluster.policies.plugins import select_plugin
 from kvsweep.errors import InputError
 from kvsweep.jit.fingerprint import fingerprint
 from kvsweep.policies.registry import load_policies
-from kvsweep.results.studies import ORACLE
+from kvsweep.results.analysis.studies import ORACLE
 from kvsweep.studies import metrics
 from kvsweep.studies.axes import Value, set_field, set_retention
 from kvsweep.studies.study import Study

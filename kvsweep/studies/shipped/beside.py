@@ -7,8 +7,8 @@ from typing import Any
 
 import xarray as xr
 
+from kvsweep.results.analysis.studies import over_seeds
 from kvsweep.results.attrs import mapping_attr
-from kvsweep.results.studies import over_seeds
 from kvsweep.studies.shipped.published import DIFFER
 
 KINDS = ("simulated", "measured")

@@ -17,7 +17,7 @@ from kvsweep.cluster.inputs.service_profile import Profile, profile_mapping
 from kvsweep.cluster.policies import eviction
 from kvsweep.cluster.simulation.run import run
 from kvsweep.errors import InputError
-from kvsweep.results import studies
+from kvsweep.results.analysis import studies
 from kvsweep.results.attrs import to_attrs
 from kvsweep.results.dataset import common_attrs, text_array, timestamp
 from kvsweep.results.names import attributes

@@ -17,7 +17,7 @@ from kvsweep.errors import InputError
 from kvsweep.report.page import asset
 from kvsweep.report.plots import cells, labels, style
 from kvsweep.report.plots.sweeps import heatmap, sufficient
-from kvsweep.results.slices import take_slice
+from kvsweep.results.analysis.slices import take_slice
 from tests.results.sweep_samples import ALL, policy_file, small, wide
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from kvsweep.report.plots import style
 from kvsweep.report.plots.labels import plain, tick_text
+from kvsweep.results.analysis.studies import over_seeds
 from kvsweep.results.attrs import mapping_attr
-from kvsweep.results.studies import over_seeds
 
 LOADS = {"paper": "at the paper's rates", "own": "at the trace's own pace"}
 PAPER_COLOR = "#222222"

@@ -15,9 +15,9 @@ from kvsweep.report.plots import style
 from kvsweep.report.plots.labels import plain, tick_text
 from kvsweep.report.plots.scales import count_axis, count_text, seconds_axis
 from kvsweep.report.plots.studies.study import axis_places, draw_line
-from kvsweep.results import studies
+from kvsweep.results.analysis import studies
+from kvsweep.results.analysis.slices import value_text
 from kvsweep.results.attrs import mapping_attr
-from kvsweep.results.slices import value_text
 
 HEIGHT = 3.9
 SOURCE_LABELS = {"recompute": "recompute", "device": "on the device (HBM)", "host": "in host memory", "disk": "on disk",

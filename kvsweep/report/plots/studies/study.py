@@ -21,8 +21,8 @@ from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
 from kvsweep.report.plots.labels import axis_title, plain, tick_text
 from kvsweep.report.plots.scales import count_text, log_spaced
 from kvsweep.report.plots.style import State
-from kvsweep.results import studies
-from kvsweep.results.slices import take_slice
+from kvsweep.results.analysis import studies
+from kvsweep.results.analysis.slices import take_slice
 
 NONE = State("no result", "–", "#f1f1f1")
 CURVE_HEIGHT = 3.6

@@ -14,8 +14,8 @@ from kvsweep.errors import InputError
 from kvsweep.report.plots import style
 from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
 from kvsweep.report.plots.labels import caption, policy_labels
-from kvsweep.results import analysis
-from kvsweep.results.slices import Slice, take_slice
+from kvsweep.results.analysis import sweeps
+from kvsweep.results.analysis.slices import Slice, take_slice
 
 X, Y = "request_rate", "p95_seconds"
 """Dims of the map unless others are asked for."""
@@ -24,7 +24,7 @@ X, Y = "request_rate", "p95_seconds"
 @style.in_style
 def figure(ds: xr.Dataset, select: Mapping[str, Any], x: str = X, y: str = Y, spelled: str = "") -> Figure:
     """Return the figure of a sweep; `select` fixes the dims other than `x` and `y`, see `take_slice`."""
-    analysis.require_sweep(ds)
+    sweeps.require_sweep(ds)
     part = take_slice(ds, (x, y), select, spelled)
     made = style.new_figure(height(part))
     draw(made, part, x, y)
@@ -39,7 +39,7 @@ def height(part: Slice) -> float:
 def draw(figure: Figure, part: Slice, x: str = X, y: str = Y) -> list[Axes]:
     """Draw a panel a policy into `figure` and return the panels."""
     ds = part.dataset
-    codes = analysis.verdict(ds).transpose("policy", y, x).values
+    codes = sweeps.verdict(ds).transpose("policy", y, x).values
     axes = style.panels(figure, len(codes))
     lettered = False
     for ax, verdicts, label in zip(axes, codes, policy_labels(ds, 22), strict=True):
@@ -63,5 +63,5 @@ def draw_one(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
     if ds.sizes["policy"] != 1:
         names = ", ".join(map(str, ds["policy"].values))
         raise InputError(f"policy: one panel shows one policy; choose with policy=NAME from {names}")
-    draw_panel(ax, analysis.verdict(ds).transpose("policy", y, x).values[0], policy_labels(ds)[0])
+    draw_panel(ax, sweeps.verdict(ds).transpose("policy", y, x).values[0], policy_labels(ds)[0])
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))

@@ -14,8 +14,8 @@ from kvsweep.errors import InputError
 from kvsweep.report.plots import style
 from kvsweep.report.plots.labels import axis_title, caption, policy_colors, policy_labels, tick_text
 from kvsweep.report.plots.scales import log_spaced
-from kvsweep.results import analysis
-from kvsweep.results.slices import Slice, grid_dims, take_slice
+from kvsweep.results.analysis import sweeps
+from kvsweep.results.analysis.slices import Slice, grid_dims, take_slice
 
 OVER = ("request_rate", "p95_seconds")
 """Dims the share is taken over."""
@@ -36,8 +36,8 @@ def figure(ds: xr.Dataset, select: Mapping[str, Any], x: str | None = None, spel
 def rates(ds: xr.Dataset, select: Mapping[str, Any], x: str | None = None, spelled: str = "") -> tuple[Slice, str]:
     """Return the slice of success rates over `x` and the name of that dim, by default the hit axis of the sweep."""
     if "success_rate" not in ds:
-        analysis.require_sweep(ds)
-        ds = ds.drop_dims(["tier"], errors="ignore").assign(success_rate=analysis.success_rate(ds, OVER))
+        sweeps.require_sweep(ds)
+        ds = ds.drop_dims(["tier"], errors="ignore").assign(success_rate=sweeps.success_rate(ds, OVER))
     ds = ds[["success_rate"]].assign_attrs(ds.attrs)
     dims = grid_dims(ds)
     if x is None:

@@ -13,9 +13,9 @@ from kvsweep.report.plots import style
 from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
 from kvsweep.report.plots.labels import caption, policy_colors, policy_labels
 from kvsweep.report.plots.sweeps.heatmap import X, Y
-from kvsweep.results import analysis
-from kvsweep.results.ranking import simplest_first
-from kvsweep.results.slices import Slice, take_slice
+from kvsweep.results.analysis import sweeps
+from kvsweep.results.analysis.ranking import simplest_first
+from kvsweep.results.analysis.slices import Slice, take_slice
 
 HEIGHT = 3.8
 """Height [inch] of the figure."""
@@ -26,7 +26,7 @@ NONE = style.State("none passes", "–", "#f1f1f1")
 @style.in_style
 def figure(ds: xr.Dataset, select: Mapping[str, Any], x: str = X, y: str = Y, spelled: str = "") -> Figure:
     """Return the figure of a sweep; `select` fixes the dims other than `x` and `y`, see `take_slice`."""
-    analysis.require_sweep(ds)
+    sweeps.require_sweep(ds)
     made = style.new_figure(HEIGHT)
     draw(made.subplots(), take_slice(ds, (x, y), select, spelled), x, y)
     return made
@@ -36,7 +36,7 @@ def draw(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
     """Draw the map into `ax`, with a legend of the policies in order of simplicity above it."""
     ds = part.dataset
     states = policy_states(ds)
-    codes = analysis.sufficient(ds).transpose(y, x).values
+    codes = sweeps.sufficient(ds).transpose(y, x).values
     lettered = draw_cells(ax, codes + 1, states)
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
     simplest = simplest_first(ds["policy_modes"].values, ds["policy_order"].values)

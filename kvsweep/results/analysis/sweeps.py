@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 
 from kvsweep.errors import InputError, unknown_name
+from kvsweep.results.analysis.ranking import simplest_first
 from kvsweep.results.names import attributes
-from kvsweep.results.ranking import simplest_first
 
 VERDICTS = ("fail", "throughput_only", "latency_only", "pass")
 """States of a point against its SLO, in the order of their codes."""

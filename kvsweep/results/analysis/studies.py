@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 
 from kvsweep.errors import InputError, unknown_name
+from kvsweep.results.analysis.slices import value_text
 from kvsweep.results.names import attributes
-from kvsweep.results.slices import value_text
 
 MORE_IS_BETTER = frozenset(
     {"token_hit_ratio", "hit_tokens", "slo_attainment", "goodput", "tokens_per_second", "output_tokens"}

@@ -13,7 +13,7 @@ import xarray as xr
 import kvsweep
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results import attrs, files, netcdf
-from kvsweep.results.analysis import require_sweep, simplest_first
+from kvsweep.results.analysis.sweeps import require_sweep, simplest_first
 from kvsweep.results.names import NAMES
 
 AXES = {"stack": ["h200", "a100_ddr4_sata"], "placement": ["auto", "manual:1,1,1"], "total_blocks": 90_000,

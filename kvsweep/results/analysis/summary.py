@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from kvsweep.results.ranking import simplest_first
+from kvsweep.results.analysis.ranking import simplest_first
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _sufficient_shares(ds: xr.Dataset) -> NDArray[np.float64] | None:
         return _along(ds["sufficient_share"], "policy")
     if "meets_slo" not in ds.data_vars:
         return None
-    # Not by way of `analysis.sufficient`: two masks of a byte a point are the least memory this takes.
+    # Not by way of `sweeps.sufficient`: two masks of a byte a point are the least memory this takes.
     meets = ds["meets_slo"].transpose("policy", ...).values.view(bool)
     unmet = np.ones(meets.shape[1:], dtype=bool)
     shares = np.zeros(len(meets))

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from kvsweep.errors import InputError, shown, unknown_name
-from kvsweep.results.analysis import policy_index
+from kvsweep.results.analysis.sweeps import policy_index
 
 DEFAULT_HIT_RATIO = 0.5
 """Where `hit_ratio` is cut when nobody says."""

@@ -10,10 +10,10 @@ import numpy as np
 import xarray as xr
 
 from kvsweep.errors import InputError, shown
-from kvsweep.results.analysis import require_sweep
+from kvsweep.results.analysis.slices import grid_dims, value_text
+from kvsweep.results.analysis.sweeps import require_sweep
 from kvsweep.results.attrs import mapping_attr
 from kvsweep.results.names import NAMES
-from kvsweep.results.slices import grid_dims, value_text
 
 FOLLOWING = frozenset({"vram_fraction", "dram_fraction", "disk_fraction", "miss_blocks", "storage_throughput"})
 """Coordinates that only restate another setting."""

@@ -1,0 +1,1 @@
+"""What follows from stored results: verdicts, comparisons, slices, summaries, figures of studies."""
