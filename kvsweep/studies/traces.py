@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -16,7 +17,8 @@ from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.trace.convert import grid_seconds, scale_time, scale_to_rate, spread
 from kvsweep.trace.generate import PRESETS, Workload, generate
 from kvsweep.trace.model import Note, Trace
-from kvsweep.trace.read import ReadOptions, read_trace
+from kvsweep.trace.options import MAX_BLOCK_SIZE, ReadOptions, SessionMeaning, TimeUnit
+from kvsweep.trace.read import read_trace
 from kvsweep.trace.sample import hashed_sample, interquartile_sample
 
 YesNo = Annotated[int, Range("1", 0, 1)]
@@ -24,7 +26,7 @@ YesNo = Annotated[int, Range("1", 0, 1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTrace:
-    """A trace file, and what is done to it after reading, in this order.
+    """A trace file, what is told of it (`ReadOptions`), and what is done to it after reading, in this order.
 
     `longest_tokens` leaves out sessions with a request of more tokens (0: none), `interquartile` those of unusual
     length, `sample` is the share of groups or sessions kept, `requests` the number kept from the front (0: all).
@@ -32,8 +34,13 @@ class FileTrace:
 
     file: str
     label: str = ""
+    format: str | None = None
+    time_unit: TimeUnit | None = None
+    block_size: Annotated[int, Range("tokens", 1, MAX_BLOCK_SIZE)] | None = None
+    sessions: SessionMeaning | None = None
+    output_tokens: Annotated[int, Range("tokens", 1, 1e8)] | None = None
+    characters_per_token: Annotated[float, Range("1", 1e-3, 1e6)] | None = None
     session_rate: Annotated[float, Range("1/s", 1e-9, 1e6)] = 1 / 60
-    block_size: Annotated[int, Range("tokens", 1, 65_536)] = 16
     sample: Annotated[float, Range("1", 1e-6, 1.0)] = 1.0
     longest_tokens: Annotated[int, Range("tokens", 1, 1e9, or_zero=True)] = 0
     interquartile: YesNo = 0
@@ -42,8 +49,11 @@ class FileTrace:
 
     def make(self, folder: Path, seed: int) -> Trace:
         """Return the trace; `seed` chooses what the file leaves open: session starts, the sample, times in a bin."""
-        options = ReadOptions(block_size=self.block_size, session_rate=self.session_rate, seed=seed)
-        trace = read_trace(folder / self.file, options)
+        told = {item.name: getattr(self, item.name) for item in dataclasses.fields(ReadOptions) if item.name != "seed"}
+        try:
+            trace = read_trace(folder / self.file, ReadOptions(seed=seed, **told))
+        except InputError as error:
+            raise InputError(_as_fields(str(error))) from error
         if self.longest_tokens:
             trace = _fitting(trace, self.longest_tokens)
         if self.interquartile:
@@ -78,6 +88,11 @@ class MadeTrace:
         if self.longest_tokens:
             trace = _fitting(trace, self.longest_tokens)
         return trace.select(trace.session < self.keep_sessions) if self.keep_sessions else trace
+
+
+def _as_fields(message: str) -> str:
+    """Return a message with the names that options have in study files."""
+    return re.sub(r"(?<![\w-])--([a-z-]+)", lambda match: match[1].replace("-", "_"), message)
 
 
 _WHOLE = {

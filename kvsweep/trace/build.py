@@ -14,10 +14,6 @@ from kvsweep.trace.model import Ints, Notes, Trace, dense, expand_runs, offsets_
 
 MAX_BLOCKS = 2**28
 """Most block ids a trace may have: 1 GiB of them."""
-_RATES = (1e-4, 1e3)
-"""Least and greatest believable request rate of a trace [1/s]: one in three hours, a thousand a second."""
-_ENOUGH = 20
-"""Fewest requests whose rate says anything about the unit of their times."""
 _NO_OUTPUT = "output length 0 taken as 1: prefill itself yields a token"
 
 
@@ -30,7 +26,7 @@ class Builder:
         self._arrival, self._think = array("d"), array("d")
         self._input, self._output = array("q"), array("q")
         self._session, self._group = array("q"), array("q")
-        self._starts, self._counts, self._runs = array("q"), array("q"), array("q")
+        self._starts, self._counts, self._runs = array("Q"), array("q"), array("q")
         self._numbers: dict[tuple[str, Hashable], int] = {}
 
     def __len__(self) -> int:
@@ -48,8 +44,8 @@ class Builder:
     ) -> bool:
         """Add a request of `lengths` (input, output) [token] at `arrival` [s]; return whether it was kept.
 
-        `runs` are the first ids and the lengths of runs of consecutive block ids; lengths may be left empty for
-        runs of one. `session` and `group` are labels, None for none; `think` in [s].
+        `runs` are the first ids, of 64 bits without sign, and the lengths of runs of consecutive block ids; lengths
+        may be left empty for runs of one. `session` and `group` are labels, None for none; `think` in [s].
         """
         n_input, n_output = lengths
         if n_input == 0:
@@ -67,10 +63,14 @@ class Builder:
         self._starts.extend(starts)
         self._counts.extend(counts or repeat(1, len(starts)))
         self._runs.append(len(starts))
-        self.total_blocks += sum(counts) if counts else len(starts)
-        if self.total_blocks > MAX_BLOCKS:
-            raise InputError(f"more than {MAX_BLOCKS} block ids; allowed: fewer requests, or larger blocks")
+        self.count_blocks(self.total_blocks + (sum(counts) if counts else len(starts)))
         return True
+
+    def count_blocks(self, total: int) -> None:
+        """Note that there are `total` block ids; raises InputError where that is too many."""
+        self.total_blocks = total
+        if total > MAX_BLOCKS:
+            raise InputError(f"more than {MAX_BLOCKS} block ids; allowed: fewer requests, or larger blocks")
 
     def finish(self, block_size: int, source: str, *, as_in_file: bool = True) -> Trace:
         """Return the trace with blocks of `block_size` [token], 0 for none.
@@ -104,23 +104,6 @@ class Builder:
             notes=self.notes.listed(),
         )
 
-    def settle_unit(self, unit: str) -> None:
-        """Take times read in `unit` (``s`` or ``ms``) for the other one where only that makes sense, with a note."""
-        if len(self) < _ENOUGH or not (span := max(self._arrival) - min(self._arrival)):
-            return
-        rate = len(self) / span
-        if unit == "ms" and rate > _RATES[1]:
-            factor, other = 1e3, "s"
-        elif unit == "s" and rate < _RATES[0]:
-            factor, other = 1e-3, "ms"
-        else:
-            return
-        self.notes.assumed(
-            f"times taken for {other}, not {unit}: {rate:.3g} requests/s became {rate / factor:.3g}", len(self)
-        )
-        self._arrival = array("d", (factor * time for time in self._arrival))
-        self._think = array("d", (factor * time for time in self._think))
-
     def _number(self, kind: str, label: Hashable) -> int:
         return -1 if label is None else self._numbers.setdefault((kind, label), len(self._numbers))
 
@@ -131,9 +114,11 @@ class Builder:
         picked = expand_runs(first_run[:-1][order], runs[order])
         counts = np.array(self._counts, dtype=np.int64)[picked]
         offsets = offsets_of(counts)[offsets_of(runs[order])]
-        return offsets, chained(
-            offsets, expand_runs(np.array(self._starts, dtype=np.int64)[picked], counts), self.notes
-        )
+        starts = np.array(self._starts, dtype=np.uint64).view(np.int64)[picked]
+        ids = expand_runs(starts, counts)
+        if len(ids) and int(ids.min()) < 0:  # ids of 2^63 and more
+            ids = np.unique(ids, return_inverse=True)[1]
+        return offsets, chained(offsets, ids, self.notes)
 
 
 def chained(offsets: Ints, ids: Ints, notes: Notes) -> Ints:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -23,13 +23,13 @@ KIND = "traces"
 _ARRAYS = ("arrival", "input_tokens", "output_tokens", "session", "turn", "group", "think")
 
 
-def entry(path: Path, companions: Iterable[Path], settings: object) -> Path:
-    """Return the cache file for a trace file, the files read with it, the settings of reading and this code."""
+def entry(files: Sequence[Path], companions: Iterable[Path], settings: object) -> Path:
+    """Return the cache file for the files of a trace, those read with them, the settings of reading and this code."""
     digest = blake2b(digest_size=16)
     digest.update(_code())
     digest.update(repr(settings).encode())
-    digest.update(path.name.encode(errors="surrogateescape"))  # the name stands in `Trace.source`
-    for file in (path, *companions):
+    for file in (*files, *companions):
+        digest.update(file.name.encode(errors="surrogateescape"))
         try:
             with file.open("rb") as data:
                 while chunk := data.read(1 << 20):

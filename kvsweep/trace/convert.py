@@ -79,7 +79,9 @@ def change_block_size(trace: Trace, block_size: int) -> Trace:
 
 
 def _divided(trace: Trace, parts: int, block_size: int) -> Trace:
-    counts = np.minimum(trace.n_blocks * parts, -(-trace.input_tokens // block_size))
+    goes_on = trace.n_blocks > trace.n_prompt_blocks  # over the answer
+    n_tokens = trace.input_tokens + np.where(goes_on, trace.output_tokens, 0)
+    counts = np.minimum(trace.n_blocks * parts, -(-n_tokens // block_size))
     kept = np.full(len(trace.blocks), parts, dtype=np.int64)
     last = (trace.offsets[1:] - 1)[trace.n_blocks > 0]
     kept[last] -= (trace.n_blocks * parts - counts)[trace.n_blocks > 0]

@@ -12,13 +12,17 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Blocks = NDArray[np.int32]
+NoteKind = Literal["taken", "doubtful", "dropped", "assumed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What was done to a trace that its file did not say: how many requests or lines it concerned."""
+    """What was done to a trace that its file did not say: how many requests or lines it concerned.
 
-    kind: Literal["dropped", "assumed"]
+    ``taken`` tells how the whole file was read, ``doubtful`` what speaks against that.
+    """
+
+    kind: NoteKind
     reason: str
     count: int
 
@@ -26,11 +30,23 @@ class Note:
         return f"{self.kind} ({self.count}): {self.reason}"
 
 
+_FIRST = {"taken": 0, "doubtful": 1}
+"""Kinds of notes that come before others."""
+
+
 class Notes:
-    """Collects what was dropped and assumed, counted by reason."""
+    """Collects what was taken, dropped and assumed, counted by reason."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[Literal["dropped", "assumed"], str]] = Counter()
+        self._counts: Counter[tuple[NoteKind, str]] = Counter()
+
+    def taken(self, reason: str, count: int = 1) -> None:
+        """Count requests that were read in a way the file does not state."""
+        self._counts["taken", reason] += count
+
+    def doubtful(self, reason: str, count: int = 1) -> None:
+        """Count requests for which something speaks against the way they were read."""
+        self._counts["doubtful", reason] += count
 
     def dropped(self, reason: str, count: int = 1) -> None:
         """Count something that was left out."""
@@ -41,8 +57,9 @@ class Notes:
         self._counts["assumed", reason] += count
 
     def listed(self) -> tuple[Note, ...]:
-        """Return the notes in the order in which their reasons first came up."""
-        return tuple(Note(kind, reason, count) for (kind, reason), count in self._counts.items() if count)
+        """Return how the file was read, what speaks against it, and the rest in the order in which it came up."""
+        found = [Note(kind, reason, count) for (kind, reason), count in self._counts.items() if count]
+        return tuple(sorted(found, key=lambda note: _FIRST.get(note.kind, len(_FIRST))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +89,10 @@ class Trace:
     offsets: Ints
     """Request i has the blocks ``blocks[offsets[i]:offsets[i + 1]]``; (n + 1)."""
     blocks: Blocks
-    """Block ids of all prompts, one after the other; the last block of a prompt may be partly filled."""
+    """Block ids of all prompts, one after the other; the last block of a prompt may be partly filled.
+
+    Where it is known how an answer goes on in later prompts, the blocks of a request go on over its answer.
+    """
     source: str = ""
     """Format and file the trace was read from, or the generator and its parameters."""
     notes: tuple[Note, ...] = field(default=(), compare=False)
@@ -90,6 +110,12 @@ class Trace:
     def n_blocks(self) -> Ints:
         """Return the number of block ids of each request; (n)."""
         return np.diff(self.offsets)
+
+    @property
+    def n_prompt_blocks(self) -> Ints:
+        """Return the number of block ids of each request that begin within its prompt; (n)."""
+        size = self.block_size
+        return np.minimum(self.n_blocks, -(-self.input_tokens // size)) if size else self.n_blocks
 
     def rows(self) -> Ints:
         """Return the request each entry of `blocks` belongs to; (len(blocks))."""

@@ -10,8 +10,11 @@ from typing import Any
 
 from kvsweep.errors import InputError
 from kvsweep.trace.model import Trace, run_lengths
-from kvsweep.trace.readers import mooncake, native, table
+from kvsweep.trace.readers import native
 
+TABLE = "table"
+AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+"""Columns of the Azure traces."""
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 """Start of traces written with dates; readers take times after the first one."""
 
@@ -40,10 +43,11 @@ def native_lines(trace: Trace) -> Iterator[str]:
 def mooncake_lines(trace: Trace) -> Iterator[str]:
     """Yield the lines of Mooncake JSONL; times in whole microseconds, groups are lost."""
     bounds = trace.offsets.tolist()
+    prompts = (trace.offsets[:-1] + trace.n_prompt_blocks).tolist()
     for i, (arrival, n_input, n_output, session, _, _, think) in enumerate(_rows(trace)):
         fields: dict[str, Any] = {
             "timestamp": _milliseconds(arrival), "input_length": n_input, "output_length": n_output,
-            "hash_ids": trace.blocks[bounds[i] : bounds[i + 1]].tolist(),
+            "hash_ids": trace.blocks[bounds[i] : prompts[i]].tolist(),
         }  # fmt: skip
         if session >= 0:
             fields["session_id"] = session
@@ -54,14 +58,14 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
 
 def table_lines(trace: Trace) -> Iterator[str]:
     """Yield the lines of a CSV in the columns of the Azure traces; only lengths and times are kept."""
-    yield ",".join(table.AZURE[:3])
+    yield ",".join(AZURE)
     for arrival, n_input, n_output, *_ in _rows(trace):
         moment = _EPOCH + timedelta(microseconds=round(arrival * 1e6))
         yield f"{moment:%Y-%m-%d %H:%M:%S.%f},{n_input},{n_output}"
 
 
 WRITERS: dict[str, Callable[[Trace], Iterator[str]]] = {
-    native.NAME: native_lines, mooncake.NAME: mooncake_lines, table.NAME: table_lines,
+    native.NAME: native_lines, "mooncake": mooncake_lines, TABLE: table_lines,
 }  # fmt: skip
 """Writers by the name of their format."""
 
@@ -69,8 +73,8 @@ WRITERS: dict[str, Callable[[Trace], Iterator[str]]] = {
 def lines(trace: Trace, format: str) -> Iterator[str]:
     """Yield the lines of `trace` in `format`, a key of `WRITERS`; raises InputError where it cannot hold the trace."""
     latest = (datetime.max.replace(tzinfo=UTC) - _EPOCH).total_seconds()
-    if format == table.NAME and len(trace) and trace.arrival[-1] >= latest:
-        raise InputError(f"{table.NAME}: arrivals up to {trace.arrival[-1]:.3g} s; allowed: less than {latest:.3g} s")
+    if format == TABLE and len(trace) and trace.arrival[-1] >= latest:
+        raise InputError(f"{TABLE}: arrivals up to {trace.arrival[-1]:.3g} s; allowed: less than {latest:.3g} s")
     return WRITERS[format](trace)
 
 

@@ -108,7 +108,7 @@ def test_the_matrix_has_the_paper_s_26_cases() -> None:
 
 
 def test_replay_reports_every_case() -> None:
-    traces = {name: trace.select(np.arange(30)) for name, trace in workloads(0).items()}
+    traces = {name: trace.select(np.arange(30)) for name, trace in workloads(0, coding_trace(None)).items()}
     assert all((trace.output_tokens == 128).all() for name, trace in traces.items() if name != "coding")
     ds = replay(profiles({}), traces)
     assert dict(ds["ttft"].sizes) == {"fidelity": 2, "case": 26, "statistic": 5}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -65,25 +63,9 @@ def test_what_was_changed_is_noted() -> None:
     assert str(Note("dropped", "blank lines", 3)) == "dropped (3): blank lines"
 
 
-@pytest.mark.parametrize(
-    ("unit", "gap", "expected"), [("ms", 1e-4, 0.1), ("ms", 0.1, 0.1), ("s", 2e4, 20.0), ("s", 0.1, 0.1)]
-)
-def test_times_in_the_other_unit_are_recognised(unit: str, gap: float, expected: float) -> None:
-    builder = Builder(Notes())
-    for i in range(30):
-        builder.add(i * gap, (5, 5), session=0, think=gap)
-    builder.settle_unit(unit)
-    trace = builder.finish(0, "")
-    assert math.isclose(trace.arrival[1], expected) and math.isclose(trace.think[1], expected)
-    assert len(trace.notes) == (gap != expected)
-
-
-def test_few_requests_settle_no_unit() -> None:
-    builder = Builder(Notes())
-    builder.add(0.0, (5, 5))
-    builder.add(1e9, (5, 5))
-    builder.settle_unit("s")
-    assert builder.finish(0, "").notes == ()
+def test_ids_of_64_bits_are_told_apart() -> None:
+    trace = made([(0.0, 1000, 1, [2**64 - 1, 2**63, 5]), (1.0, 1000, 1, [2**64 - 1, 2**63 - 1])])
+    assert prompts(trace) == [[0, 1, 2], [0, 3]]
 
 
 def test_too_many_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,11 +65,13 @@ def test_content_options_and_code_make_the_key(tmp_path: Path, folder: Path, mon
     path = jsonl(tmp_path / "t.jsonl", samples.TOKENS)
     assert read_trace(path).block_size == 16
     assert read_trace(path, ReadOptions(block_size=8)).block_size == 8
+    assert read_trace(path, ReadOptions(time_unit="ms")).duration == 2e6
+    assert read_trace(path, ReadOptions(output_tokens=9)).output_tokens.tolist() == [3, 5, 4]
     jsonl(path, samples.TOKENS[:2])
     assert len(read_trace(path)) == 2
     monkeypatch.setattr(cached, "_code", lambda: b"edited")
     read_trace(path)
-    assert len(list(folder.glob("*.npz"))) == 4
+    assert len(list(folder.glob("*.npz"))) == 6
 
 
 def test_files_beside_the_trace_belong_to_the_key(tmp_path: Path, folder: Path) -> None:

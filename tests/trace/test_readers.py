@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 
 from kvsweep.errors import InputError
+from kvsweep.trace.formats import FORMATS
 from kvsweep.trace.model import Trace
-from kvsweep.trace.read import READERS, ReadOptions, read_trace
-from kvsweep.trace.readers.sizes import infer_block_size
+from kvsweep.trace.read import ReadOptions, read_trace
 from tests.trace import samples
 from tests.trace.naive import prompts
 from tests.trace.samples import jsonl
@@ -32,7 +33,9 @@ def test_mooncake(tmp_path: Path) -> None:
     assert trace.arrival.tolist() == [0.0, 0.0, 3.0]
     assert (trace.input_tokens.tolist(), trace.output_tokens.tolist()) == ([1500, 1100, 600], [5, 6, 7])
     assert prompts(trace) == [[0, 1, 2], [0, 1, 3], [4, 5]] and trace.block_size == 512
-    assert trace.session.tolist() == [-1, -1, -1] and trace.notes == () and trace.source == "mooncake t.jsonl"
+    assert trace.session.tolist() == [-1, -1, -1] and trace.source == "mooncake t.jsonl"
+    said = "taken (3): times in ms (as documented); blocks of 512 tokens (as documented)"
+    assert [str(note) for note in trace.notes] == [said]
 
 
 def test_mooncake_sessions_with_delays(tmp_path: Path) -> None:
@@ -54,15 +57,7 @@ def test_mooncake_without_ids_and_with_too_few(tmp_path: Path) -> None:
     rows.append({"timestamp": 0, "input_length": 2000, "output_length": 1, "hash_ids": [4]})
     trace = read(jsonl(tmp_path / "t.jsonl", rows))
     assert (trace.block_size, prompts(trace)) == (512, [[], [0]])
-    assert reasons(trace) == {"prompts with fewer hash_ids than blocks": 1}
-
-
-def test_sizes_of_blocks_are_inferred() -> None:
-    assert infer_block_size([(3, 1500), (1, 512)], 512) == 512
-    assert infer_block_size([(94, 1500), (2, 33)], 512) == 16
-    assert infer_block_size([(7, 20)], 512) == 512
-    assert infer_block_size([(1, 1500)], 512) == 512  # ids are missing, as far as one request tells
-    assert infer_block_size([(1, 1500)] * 20, 512) == 1024
+    assert reasons(trace)["prompts with fewer ids than blocks of 512 tokens"] == 1
 
 
 def test_agent_sessions(tmp_path: Path) -> None:
@@ -83,9 +78,9 @@ def test_agent_sessions(tmp_path: Path) -> None:
 
 def test_agent_sessions_in_the_long_spelling(tmp_path: Path) -> None:
     turn = {"t": 0.0, "in": 130, "out": 4, "api_time": 1.0, "think_time": 0.0, "hash_ids": [9, 4]}
-    row = {"id": "a", "block_size": 64, "requests": [turn, {"type": "subagent", "requests": []}]}
+    row = {"id": "a", "block_size": 64, "requests": [turn, {"t": 2.0, "type": "subagent", "requests": []}]}
     trace = read(jsonl(tmp_path / "t.jsonl", [row]))
-    assert prompts(trace) == [[0, 1]] and reasons(trace)["sub-agents with requests of their own inside a turn"] == 1
+    assert prompts(trace) == [[0, 1]] and trace.session.tolist() == [0]
 
 
 def test_bailian(tmp_path: Path) -> None:
@@ -160,7 +155,7 @@ def test_vllm_bench(tmp_path: Path, indent: int | None) -> None:
 def test_bench_results_without_start_times_say_so(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({name: value for name, value in samples.VLLM.items() if name != "start_times"}))
-    with pytest.raises(InputError, match="start_times: is missing: when requests started is unknown"):
+    with pytest.raises(InputError, match="lacks start_times .run it with --save-result --save-detailed"):
         read(path)
 
 
@@ -181,19 +176,31 @@ def test_a_list_of_objects_is_read_as_lines_are(tmp_path: Path) -> None:
 
 def test_a_format_can_be_forced_and_is_checked(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "t.jsonl", samples.MOONCAKE)
-    assert len(read_trace(path, format="mooncake", cache=False)) == 3
+    assert len(read(path, format="mooncake")) == 3
     with pytest.raises(InputError, match="line 1: requests: is missing|line 1: block_size: is missing"):
-        read_trace(path, format="agent", cache=False)
+        read(path, format="agent")
     with pytest.raises(InputError, match="did you mean 'mooncake'"):
-        read_trace(path, format="moon")
+        read(path, format="moon")
     jsonl(path, [{"a": 1, "b": 2}])
     with pytest.raises(InputError, match="no known trace format has the fields 'a, b'; allowed: kvsweep, agent"):
         read(path)
 
 
-def test_readers_are_described() -> None:
-    for name, reader in READERS.items():
-        assert name == reader.NAME and reader.WHAT and reader.matches.__doc__ and reader.read.__doc__
+def test_what_the_nearest_format_lacks_is_told(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "t.jsonl", [{"input_length": 20, "output_length": 3, "hash_ids": [1]}])
+    lacks = r"nearest is mooncake, Mooncake, and lacks timestamp \(or created_time, delay, delay_ms\)$"
+    with pytest.raises(InputError, match=lacks):
+        read(path)
+    summary = dict.fromkeys(("backend", "request_rate", "completed", "dataset_name", "accept_length"), 1)
+    jsonl(path, [summary | {"total_input_tokens": 7, "total_output_tokens": 7}])
+    with pytest.raises(InputError, match=r"sglang.bench_serving, and lacks start_times, .*: read the trace it played"):
+        read(path)
+
+
+def test_formats_are_described_and_have_readers() -> None:
+    for name, each in FORMATS.items():
+        reader = importlib.import_module(f"kvsweep.trace.readers.{each.module}")
+        assert name == each.name and each.what and reader.read.__doc__ and all(shape.tool for shape in each.shapes)
 
 
 if "KVSWEEP_DATA" in os.environ:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from kvsweep.errors import InputError
 from kvsweep.trace.convert import scale_time
 from kvsweep.trace.model import Trace
-from kvsweep.trace.read import read_trace
+from kvsweep.trace.read import ReadOptions, read_trace
 from kvsweep.trace.write import lines
 from tests.trace.samples import made, traces
 
@@ -24,10 +24,10 @@ def same(a: Trace, b: Trace, but: tuple[str, ...] = ()) -> bool:
     return a.block_size == b.block_size and all(equal)
 
 
-def written(trace: Trace, form: str, folder: Path) -> Trace:
+def written(trace: Trace, form: str, folder: Path, options: ReadOptions | None = None) -> Trace:
     path = folder / f"t.{form}"
     path.write_text("\n".join(lines(trace, form)) + "\n")
-    return read_trace(path, cache=False)
+    return read_trace(path, options, cache=False)
 
 
 @given(traces())
@@ -40,7 +40,7 @@ def test_our_own_format_holds_everything(tmp_path: Path, trace: Trace) -> None:
 @given(traces(block_size=512))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_mooncake_holds_all_but_groups(tmp_path: Path, trace: Trace) -> None:
-    found = written(trace, "mooncake", tmp_path)
+    found = written(trace, "mooncake", tmp_path, ReadOptions(sessions="full"))
     if not len(trace.blocks):
         assert found.block_size == 0
     else:

@@ -13,6 +13,7 @@ from kvsweep.cli.cluster.sweep import sweep
 from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.cli.slo import limits_of
+from kvsweep.cli.trace_options import ALIAS, taken_out, tell_notes, told_options
 from kvsweep.errors import InputError
 from kvsweep.results.files import check_writable, replacing
 
@@ -120,6 +121,7 @@ def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], 
 @click.option("--events", type=_PATH, metavar="FILE", callback=_suffixed(".nc", ".json"),
               help="Write the event log too: .nc, or .json for ui.perfetto.dev.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Assert the rules of conservation after every instant; slow.")
+@told_options(ALIAS)
 @click.option("--force", is_flag=True, help="Overwrite the output.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no notes on stderr.")
 def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **options: Any) -> None:
@@ -131,7 +133,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     from kvsweep.cluster.inputs.profiles import read_any_profile
     from kvsweep.cluster.simulation.cores import is_compiled
 
-    force, events = options.pop("force"), options.pop("events")
+    force, events, told = options.pop("force"), options.pop("events"), taken_out(options)
     _check_outputs(output, events, force, (trace, config, profile, *options["policy_files"]))
     stated, service = read_yaml_file(config), read_any_profile(profile)
     core, unused = _about(stated, str(config))
@@ -141,7 +143,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     from kvsweep.results.netcdf import write_netcdf
     from kvsweep.trace.read import read_trace
 
-    requests = read_trace(trace)
+    requests = read_trace(trace, told)
     if not quiet:
         if service.kind == "assumed":
             say(f"{profile}: assumed, not measured")
@@ -151,8 +153,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
             say("compiling the simulator, once (a minute or some)")
     finished = finish(requests, stated, service, **options)
     if not quiet:
-        for note in finished.trace.notes:
-            say(f"{trace}: {note}")
+        tell_notes(trace, finished.trace)
     ds = dataset(finished)
     write_netcdf(ds, output)
     if events is not None:

@@ -12,6 +12,7 @@ from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.cli.progress import Lines
 from kvsweep.cli.slo import limits_of
+from kvsweep.cli.trace_options import taken_out, tell_notes, told_options
 from kvsweep.errors import InputError, ResultError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _PATH = click.Path(path_type=Path)
               help="Simulations at a time.")  # fmt: skip
 @click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
               show_envvar=True, help="Python file with a policy of your own; repeatable.")  # fmt: skip
+@told_options()
 @click.option("--format", "output_format", type=click.Choice(("table", "json")), default="table", show_default=True,
               help="Form of the result.")  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="Print no notes and no progress on stderr.")
@@ -60,7 +62,7 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
     limits = limits or {
         name: limit for name in ("ttft", "tpot", "e2e") if (limit := getattr(slo, f"{name}_seconds")) is not None
     }
-    requests = read_trace(trace)
+    requests = read_trace(trace, taken_out(given))
     if given["request_rate"] is not None:
         if not 1e-9 <= given["request_rate"] <= 1e9:
             raise InputError(f"--request-rate: {given['request_rate']:g}; allowed: 1e-09 to 1e+09 1/s")
@@ -72,8 +74,10 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
         requests, cluster_config, service, limits, given["attainment"], given["most"],
         threads=given["threads"], progress=show, policy_files=given["policy_files"],
     )  # fmt: skip
-    if not quiet and service.kind == "assumed":
-        say(f"{profile}: assumed, not measured")
+    if not quiet:
+        tell_notes(trace, requests)
+        if service.kind == "assumed":
+            say(f"{profile}: assumed, not measured")
     found = find(search)
     if on_terminal and not quiet:
         click.echo(err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +12,18 @@ import click
 
 from kvsweep.cli.options import given_options, output_options, say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.cli.trace_options import (
+    ALIAS,
+    FORMATS_HELP,
+    decorated,
+    quantity,
+    read_options,
+    seed_option,
+    taken_out,
+    tell_notes,
+)
 from kvsweep.errors import InputError, shown
+from kvsweep.trace.options import MAX_BLOCK_SIZE
 from kvsweep.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -21,24 +32,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-READ_FORMATS = ("kvsweep", "agent", "ragpulse", "bailian", "tokens", "bench", "table", "mooncake")
 WRITE_FORMATS = ("kvsweep", "mooncake", "table")
 PRESETS = ("qa", "coding", "uniform")
 SUFFIXES = (".jsonl", ".csv", ".jsonl.gz", ".csv.gz")
-MAX_BLOCK_SIZE = 65_536
-FORMATS_HELP = """
-\b
-Formats (--from; found by itself if not given):
-  kvsweep   kvsweep's own JSON lines, which hold all a trace has
-  mooncake  timestamp [ms], input_length, output_length, hash_ids; AIPerf's session_id and delay
-  agent     agent sessions, one a line, with think times (weka layout)
-  ragpulse  requests that name their parts by id
-  bailian   Qwen-Bailian chats with parents
-  tokens    token ids, hashed into blocks
-  bench     results of vllm bench serve --save-detailed, AIPerf profile_export.jsonl, LLMServingSim runs
-  table     CSV of lengths and times: Azure, splitwise, BurstGPT
-Files may be packed by gzip; .zst and parquet need: pip install 'kvsweep[data]'.
-"""
 
 
 @click.group("trace", context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,51 +45,11 @@ def trace() -> None:
     """
 
 
-def _quantity(unit: str, low: float = 0.0) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
-    """Return the callback that reads a number in `unit` greater than `low`."""
-
-    def callback(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-        if text is None:
-            return None
-        number = parse_quantity(text, unit, param.opts[0])
-        if not (low < number < 1e12):
-            raise InputError(f"{param.opts[0]}: {shown(text)} is out of range; allowed: more than {low:g}, below 1e12")
-        return number
-
-    return callback
-
-
-def _decorated(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-_seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all chance.")
-_block_option = click.option(
-    "--block-size", type=click.IntRange(1, MAX_BLOCK_SIZE), metavar="TOKENS",
-    help="Size of the KV blocks: token ids are hashed into blocks of this size (16 by default), given ids are divided "
-    "or put together.",
+_REGROUP = click.option(
+    "--regroup", type=click.IntRange(1, MAX_BLOCK_SIZE), metavar="TOKENS",
+    help="Divide the blocks, or put them together, into blocks of this size.",
 )  # fmt: skip
-_read_options = _decorated(
-    (
-        click.argument("file", type=click.Path(path_type=Path), metavar="FILE"),
-        click.option("--from", "read_as", type=click.Choice(READ_FORMATS), help="Format of FILE."),
-        _block_option,
-        click.option(
-            "--session-rate",
-            metavar="NUMBER",
-            callback=_quantity("1/s"),
-            show_default="1/min",
-            help="Rate at which sessions start (Poisson) in files that do not say when (agent) [1/s].",
-        ),
-        _seed_option,
-    )  # fmt: skip
-)
-_write_options = _decorated(
+_write_options = decorated(
     (
         click.option(
             "--output",
@@ -115,18 +71,18 @@ _write_options = _decorated(
               "uniform: requests that share nothing.")  # fmt: skip
 @click.option("--sessions", type=click.IntRange(1, 10**6), default=100, show_default=True,
               help="Documents (qa), sessions (coding) or requests (uniform).")  # fmt: skip
-@_seed_option
-@click.option("--rate", "request_rate", metavar="NUMBER", callback=_quantity("1/s"), show_default="1, coding 0.25",
+@seed_option
+@click.option("--rate", "request_rate", metavar="NUMBER", callback=quantity("1/s"), show_default="1, coding 0.25",
               help="Mean arrival rate of requests; in coding, of session starts times --turns [1/s].")  # fmt: skip
 @click.option("--arrivals", type=click.Choice(("poisson", "fixed")), default="poisson", show_default=True,
               help="Requests (qa, uniform) or session starts (coding) at random times or evenly spaced.")  # fmt: skip
-@click.option("--input-tokens", metavar="TOKENS", callback=_quantity("token"), show_default="5000, 24000, 2000",
+@click.option("--input-tokens", metavar="TOKENS", callback=quantity("token"), show_default="5000, 24000, 2000",
               help="Mean length of a document (qa), a first prompt (coding), a prompt (uniform).")  # fmt: skip
-@click.option("--output-tokens", metavar="TOKENS", callback=_quantity("token"), show_default="128, 425, 256",
+@click.option("--output-tokens", metavar="TOKENS", callback=quantity("token"), show_default="128, 425, 256",
               help="Mean length of an answer.")  # fmt: skip
-@click.option("--turns", metavar="NUMBER", callback=_quantity("1"), show_default="qa 5, coding 40",
+@click.option("--turns", metavar="NUMBER", callback=quantity("1"), show_default="qa 5, coding 40",
               help="Mean questions to a document, or turns in a session.")  # fmt: skip
-@click.option("--think", "think_seconds", metavar="NUMBER", callback=_quantity("s"), show_default="coding 60",
+@click.option("--think", "think_seconds", metavar="NUMBER", callback=quantity("s"), show_default="coding 60",
               help="Mean pause before the next turn of a session [s].")  # fmt: skip
 @click.option("--block-size", type=click.IntRange(1, MAX_BLOCK_SIZE), metavar="TOKENS", show_default="64",
               help="Size of the KV blocks.")  # fmt: skip
@@ -149,19 +105,21 @@ def generate(
 
 
 @trace.command("convert", epilog=FORMATS_HELP)
-@_read_options
+@read_options(ALIAS)
+@_REGROUP
 @click.option("--to", "write_as", type=click.Choice(WRITE_FORMATS), show_default="kvsweep; table for .csv",
               help="Format of the result.")  # fmt: skip
-@click.option("--rate", metavar="NUMBER", callback=_quantity("1/s"),
+@click.option("--rate", metavar="NUMBER", callback=quantity("1/s"),
               help="Scale the times between arrivals so that requests arrive at this mean rate [1/s].")  # fmt: skip
-@click.option("--time-scale", metavar="NUMBER", callback=_quantity("1"),
+@click.option("--time-scale", metavar="NUMBER", callback=quantity("1"),
               help="Make all times between arrivals this many times as long.")  # fmt: skip
 @click.option("--spread", metavar="auto|NUMBER",
               help="Spread arrivals rounded to a grid over the step found (auto) or this many [s].")  # fmt: skip
 @_write_options
 def convert(
-    output: Path | None, force: bool, quiet: bool, write_as: str | None, spread: str | None, **options: Any
-) -> None:
+    file: Path, output: Path | None, force: bool, quiet: bool, write_as: str | None, spread: str | None,
+    **options: Any,
+) -> None:  # fmt: skip
     """Read FILE in any format and write it in another, with changed times or block size."""
     from kvsweep.trace import convert as change
 
@@ -170,26 +128,30 @@ def convert(
         raise InputError("--rate: given together with --time-scale; allowed: one of them")
     _check_output(output, force)
     is_table = output is not None and ".csv" in output.suffixes[-2:]
-    found = _read(**options, quiet=quiet, hint=spread is None)
+    read = _read(file, options)
+    found = _regrouped(read, options["regroup"])
     if spread is not None:
         found = change.spread(found, _step(spread, found), options["seed"])
     if rate is not None:
         found = change.scale_to_rate(found, rate)
     elif factor is not None:
         found = change.scale_time(found, factor)
+    _tell(file, read, quiet, hint=spread is None)
     _write(found, output, write_as or ("table" if is_table else "kvsweep"), quiet)
 
 
 @trace.command("sample", epilog=FORMATS_HELP)
-@_read_options
-@click.option("--share", metavar="RATIO", callback=_quantity("1"),
+@read_options(ALIAS)
+@_REGROUP
+@click.option("--share", metavar="RATIO", callback=quantity("1"),
               help="Keep about this share of the document groups or sessions, whole, chosen by hash.")  # fmt: skip
 @click.option("--interquartile", is_flag=True,
               help="Keep the sessions whose number of turns lies within the quartiles of all sessions.")  # fmt: skip
 @_write_options
 def sample(
-    output: Path | None, force: bool, quiet: bool, share: float | None, interquartile: bool, **options: Any
-) -> None:
+    file: Path, output: Path | None, force: bool, quiet: bool, share: float | None, interquartile: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """Keep part of FILE so that reuse stays: whole document groups and sessions."""
     from kvsweep.trace.sample import hashed_sample, interquartile_sample
 
@@ -198,28 +160,34 @@ def sample(
     if share is not None and share > 1:
         raise InputError(f"--share: {share:g} is out of range; allowed: more than 0, at most 1")
     _check_output(output, force)
-    found = _read(**options, quiet=quiet)
+    read = _read(file, options)
+    found = _regrouped(read, options["regroup"])
     if interquartile:
         found = interquartile_sample(found)
     if share is not None:
         found = hashed_sample(found, share, options["seed"])
+    _tell(file, read, quiet)
     _write(found, output, "kvsweep", quiet)
 
 
 @trace.command("stats", epilog=FORMATS_HELP)
-@_read_options
+@read_options()
+@_REGROUP
 @click.option("--lru", "capacities", metavar="BLOCKS", default="1000,5000,10000,20000,50000,100000",
               show_default=True, help="Sizes of LRU caches, in blocks of the trace.")  # fmt: skip
 @output_options((".json", ".csv"), "the figures")
 def stats(
-    capacities: str, output: Path | None, force: bool, output_format: str | None, quiet: bool, **options: Any
-) -> None:
+    file: Path, capacities: str, output: Path | None, force: bool, output_format: str | None, quiet: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """Show lengths, arrivals, and how much of FILE caches of several sizes would hit."""
     from kvsweep.trace.stats import trace_stats
 
     sizes = _capacities(capacities)
     _check_output(output, force)
-    found = trace_stats(_read(**options, quiet=quiet), sizes)
+    read = _read(file, options)
+    found = trace_stats(_regrouped(read, options["regroup"]), sizes)
+    _tell(file, read, quiet)
     if output is not None:
         from kvsweep.results.files import replacing
 
@@ -234,30 +202,34 @@ def stats(
         _print_stats(found)
 
 
-def _read(
-    file: Path, read_as: str | None, block_size: int | None, session_rate: float | None, seed: int,
-    quiet: bool, hint: bool = True,
-) -> Trace:  # fmt: skip
-    """Return the trace in `file` with blocks of `block_size`, and say what was dropped and assumed."""
-    from kvsweep.trace.convert import change_block_size, grid_seconds
-    from kvsweep.trace.read import ReadOptions, read_trace
+def _read(file: Path, options: dict[str, Any]) -> Trace:
+    """Return the trace in `file`, read as the `options` say, which are taken out."""
+    from kvsweep.trace.read import read_trace
 
-    given = {"block_size": block_size, "session_rate": session_rate}
-    options = ReadOptions(seed=seed, **given_options(given))
-    found = read_trace(file, options, format=read_as)
-    if not quiet:
-        for note in found.notes:
-            say(f"{file}: {note}")
-        if hint and (step := grid_seconds(found)) is not None:
-            say(
-                f"{file}: arrivals sit on a grid of {step:.4g} s; kvsweep trace convert --spread auto takes them off it"
-            )
-    if block_size is not None:
-        try:
-            found = change_block_size(found, block_size)
-        except InputError as error:
-            raise InputError(f"--block-size: {error}") from error
-    return found
+    return read_trace(file, taken_out(options, options["seed"]))
+
+
+def _tell(file: Path, found: Trace, quiet: bool, hint: bool = True) -> None:
+    """Say how a trace was read, and with `hint` whether its times are rounded."""
+    from kvsweep.trace.convert import grid_seconds
+
+    if quiet:
+        return
+    tell_notes(file, found)
+    if hint and (step := grid_seconds(found)) is not None:
+        say(f"{file}: arrivals sit on a grid of {step:.4g} s; kvsweep trace convert --spread auto takes them off it")
+
+
+def _regrouped(found: Trace, size: int | None) -> Trace:
+    """Return the trace with blocks of `size` tokens, None for its own."""
+    from kvsweep.trace.convert import change_block_size
+
+    if size is None:
+        return found
+    try:
+        return change_block_size(found, size)
+    except InputError as error:
+        raise InputError(f"--regroup: {error}") from error
 
 
 def _step(text: str, found: Trace) -> float:

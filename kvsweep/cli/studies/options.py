@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kvsweep.cli.options import say
+from kvsweep.cli.options import given_options, say
 from kvsweep.cli.output import FORMATS, Column, print_table, to_csv, to_json
+from kvsweep.cli.trace_options import TOLD, tell_notes, told_options
 from kvsweep.errors import InputError
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
+
+    from kvsweep.studies.traces import TraceSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[F], F]
@@ -32,6 +35,27 @@ FILES: Sequence[Option[Any]] = (
                  help="Form of what is printed."),
     click.option("--quiet", "-q", is_flag=True, help="Print no notes on stderr."),
 )  # fmt: skip
+
+
+def trace_options(default: str, about: str) -> Sequence[Option[Any]]:
+    """Return the options that name a trace file and say how it is read."""
+    given = click.option("--trace", type=PATH, metavar="FILE", show_default=default, help=about)
+    return given, told_options()
+
+
+def taken_trace(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a command was told of its trace as fields of a `FileTrace`, taken out; refuses it without a trace."""
+    told = given_options({name: given.pop(name) for name in TOLD})
+    if told and given["trace"] is None:
+        name = "from" if "format" in told else next(iter(told)).replace("_", "-")
+        raise InputError(f"--{name}: has no effect without --trace; allowed: both")
+    return told
+
+
+def tell_trace(spec: TraceSpec, given: Mapping[str, Any]) -> None:
+    """Say on stderr how the trace file of a study is read."""
+    if given["trace"] is not None and not given["quiet"]:
+        tell_notes(given["trace"], spec.make(Path(), 0))
 
 
 def with_options(*options: Option[Any]) -> Option[Any]:

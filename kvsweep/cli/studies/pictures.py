@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kvsweep.catalog.specs import Disk, Link
     from kvsweep.cluster.inputs.config import ClusterConfig
     from kvsweep.cluster.inputs.service_profile import Profile
+    from kvsweep.studies.traces import TraceSpec
 
 HOSTS = (0, 524_352, 2_097_152)
 """Host memory of the lines of the cliff [token]."""
@@ -34,8 +35,7 @@ _FIDELITY = click.option("--fidelity", type=click.Choice(options.FIDELITIES), sh
                          help="Rules of the simulation; a cluster file states them itself.")  # fmt: skip
 _CONFIG = click.option("--config", type=options.PATH, metavar="FILE", show_default="1P-1D of the paper",
                        help="Cluster file.")  # fmt: skip
-_TRACE = click.option("--trace", type=options.PATH, metavar="FILE", show_default="generated questions",
-                      help="Trace to play.")  # fmt: skip
+_TRACE = options.trace_options("generated questions", "Trace to play.")
 _DISK = click.option("--disk", metavar="KEY", default="samsung-pm1743-7.68t", show_default=True,
                      help="Drive of the tier behind the host, a key of `kvsweep catalog disks`.")  # fmt: skip
 _NETWORK = click.option("--network", metavar="KEY", default="rdma-400g", show_default=True,
@@ -108,18 +108,17 @@ def _host(tokens: int) -> str:
 
 
 @click.command("capacity")
-@options.with_options(_TRACE, _CONFIG, _PROFILE, _FIDELITY, options.DRAWING)
+@options.with_options(*_TRACE, _CONFIG, _PROFILE, _FIDELITY, options.DRAWING)
 def capacity(**given: Any) -> None:
     """Hit ratio against host memory for every eviction policy, and what the next terabyte buys."""
     from kvsweep.studies.shipped.pictures import bounds, capacity_study, next_terabyte
-    from kvsweep.studies.traces import read_spec
 
     profile = _begin(given)
     config = _config(given, profile)
-    trace = _trace(given)
+    trace, spec = _trace(given)
     ds = _swept(capacity_study(profile, config, trace), given)
     room = [config.n_prefill * (config.prefill[0].device_tokens + int(host)) for host in ds["host_tokens"].values]
-    limit = bounds(read_spec(trace, "--trace").make(Path(), 0), room)
+    limit = bounds(spec.make(Path(), 0), room)
     rows = next_terabyte(ds, profile.kv_bytes_per_token)
     for row, lru in zip(rows, limit.lru, strict=True):
         row["one_lru_of_all_room"] = lru
@@ -146,7 +145,7 @@ def capacity(**given: Any) -> None:
 
 @click.command("tiers")
 @options.with_options(
-    _TRACE, _CONFIG, _PROFILE, _FIDELITY, _DISK, _NETWORK,
+    *_TRACE, _CONFIG, _PROFILE, _FIDELITY, _DISK, _NETWORK,
     click.option("--host-tokens", type=click.IntRange(1, 10**9), metavar="N", show_default="that of the cluster file",
                  help="Host memory of the after."),
     click.option("--drives", type=click.IntRange(1, 10**6), metavar="N", show_default="one a worker that prefills",
@@ -167,7 +166,8 @@ def tiers(host_tokens: int | None, drives: int | None, write_amplification: floa
     disk, link = _parts(given)
     shares = config.fidelity == "engine" and config.write.policy.startswith("write_through")
     store = Store(disk, link, drives or config.n_prefill, config.n_prefill) if shares else None
-    study = tiers_study(profile, config, _trace(given), host, store)
+    trace, _ = _trace(given)
+    study = tiers_study(profile, config, trace, host, store)
     if not given["quiet"]:
         for note in _idle(study["cluster"], host):
             say(note)
@@ -256,13 +256,20 @@ def _config(given: Mapping[str, Any], profile: Profile) -> ClusterConfig:
     return config
 
 
-def _trace(given: Mapping[str, Any]) -> Any:
-    return GENERATED if given["trace"] is None else str(given["trace"])
+def _trace(given: dict[str, Any]) -> tuple[Any, TraceSpec]:
+    """Return the trace as a study states it, and read, which is told of."""
+    from kvsweep.studies.traces import read_spec
+
+    told = options.taken_trace(given)
+    stated = GENERATED if given["trace"] is None else {"file": str(given["trace"]), **told}
+    spec = read_spec(stated, "--trace")
+    options.tell_trace(spec, given)
+    return stated, spec
 
 
 @click.command("analytic")
 @options.with_options(
-    _TRACE, _CONFIG, _PROFILE, _FIDELITY,
+    *_TRACE, _CONFIG, _PROFILE, _FIDELITY,
     click.option("--ttft", type=float, default=2.0, show_default=True, metavar="SECONDS",
                  help="Target the policies decide by, where the cluster file has none."),
     click.option("--policy-file", "policy_files", type=options.PATH, multiple=True, metavar="FILE",
@@ -274,7 +281,6 @@ def analytic(ttft: float, policy_files: Sequence[Path], page: Path | None, **giv
     from dataclasses import replace
 
     from kvsweep.studies.shipped.analytic import beside
-    from kvsweep.studies.traces import read_spec
 
     if page is not None:
         check_page("--output", page, given["force"])
@@ -284,7 +290,7 @@ def analytic(ttft: float, policy_files: Sequence[Path], page: Path | None, **giv
     config = _config(given, profile)
     if config.slo.ttft_seconds is None:
         config = replace(config, slo=replace(config.slo, ttft_seconds=ttft))
-    spec = read_spec(_trace(given), "--trace")
+    _, spec = _trace(given)
     ds = beside(spec.make(Path(), 0), config, profile, policy_files)
     if page is not None:
         from kvsweep.report.studies.analytic_page import write_analytic

@@ -37,7 +37,7 @@ for _picture in (sources, cliff, capacity, tiers, analytic):
     study.add_command(_picture)
 
 _PAPER = (
-    click.option("--trace", type=options.PATH, metavar="FILE", help="Recorded coding sessions to run on instead."),
+    *options.trace_options("generated sessions", "Recorded coding sessions to run on instead."),
     click.option("--profile-8b", type=options.PATH, metavar="FILE", help="Profile of the 8B model."),
     click.option("--profile-32b", type=options.PATH, metavar="FILE", help="Profile of the 32B model."),
     click.option("--fidelity", type=click.Choice((BOTH, *options.FIDELITIES)), default=BOTH, show_default=True,
@@ -83,13 +83,15 @@ def ttl(**given: Any) -> None:
 )  # fmt: skip
 def replay(seed: int, **given: Any) -> None:
     """Replay the paper's 26 cases of model, topology, workload and rate on stand-ins for its workloads."""
-    from kvsweep.studies.shipped.published import profiles
+    from kvsweep.studies.shipped.published import coding_trace, profiles
     from kvsweep.studies.shipped.replay import replay as run
     from kvsweep.studies.shipped.replay import workloads
 
     options.check_files(given, None)
     found = profiles({"8B": given["profile_8b"], "32B": given["profile_32b"]})
-    traces = workloads(seed, given["trace"])
+    coding = coding_trace(given["trace"], options.taken_trace(given))
+    options.tell_trace(coding, given)
+    traces = workloads(seed, coding)
     with progress("replaying", given["quiet"]) as move:
         ds = run(found, traces, _fidelities(given), move)
     options.write_data(ds, given["data"], given)
@@ -104,20 +106,22 @@ def _fidelities(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _compare(
     run: Callable[..., xr.Dataset], checks: Callable[[xr.Dataset], Mapping[str, bool]], draw: Draw,
-    names: Sequence[str], at: Mapping[str, float], given: Mapping[str, Any],
+    names: Sequence[str], at: Mapping[str, float], given: dict[str, Any],
 ) -> None:  # fmt: skip
     """Run a study on each trace; print, draw and save what it gives, and fail where a check does not hold."""
     from kvsweep.studies.shipped.beside import rows_of
     from kvsweep.studies.shipped.published import coding_trace, profiles, recorded_sessions
 
     options.check_files(given, given["output"])
+    told = options.taken_trace(given)
     found = profiles({"8B": given["profile_8b"], "32B": given["profile_32b"]})
     recorded = None if given["trace"] is not None else recorded_sessions()
     traces = [given["trace"]] if given["trace"] is not None else [None, *([recorded] if recorded else [])]
     rows: list[dict[str, Any]] = []
     verdicts: dict[str, bool] = {}
     for path in traces:
-        spec = coding_trace(path)
+        spec = coding_trace(path, told)
+        options.tell_trace(spec, given)
         with progress(f"simulating, {spec.label}", given["quiet"]) as move:
             ds = run(found, spec, tuple(range(given["seeds"])), _fidelities(given), progress=move)
         several = f"_{spec.label}" if len(traces) > 1 and path is not None else ""

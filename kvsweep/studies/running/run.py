@@ -144,6 +144,8 @@ def run_study(
     n_threads = checked_threads(threads)
     workloads = Workloads(study, HELD)
     outcome = begin(study, workloads)
+    for line in workloads.notes:
+        show.note(line)
     with contextlib.ExitStack() as stack:
         stack.enter_context(remembering(HELD))
         journal = stack.enter_context(Journal(journal_path(output))) if output is not None else None

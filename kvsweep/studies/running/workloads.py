@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from kvsweep.studies.running.cells import Workload
 from kvsweep.studies.study import Study
-from kvsweep.studies.traces import arriving, digest_of
+from kvsweep.studies.traces import FileTrace, arriving, digest_of
 from kvsweep.trace.model import Trace
 
 T = TypeVar("T")
@@ -42,6 +42,12 @@ class Workloads:
         self._study = study
         self._made, self._scaled = Kept(most), Kept(most)
         self._known: dict[Workload, tuple[str, int]] = {}
+        self._notes: dict[str, None] = {}  # each once, in order
+
+    @property
+    def notes(self) -> list[str]:
+        """Return how the traces made so far were read, a line each."""
+        return list(self._notes)
 
     def trace(self, wanted: Workload) -> Trace:
         """Return the trace as it arrives; raises InputError where it cannot be read or scaled."""
@@ -68,4 +74,12 @@ class Workloads:
 
     def _own(self, wanted: Workload) -> Trace:
         spec = self._study.traces[wanted.trace]
-        return self._made.get((wanted.trace, wanted.seed), lambda: spec.make(self._study.folder, wanted.seed))
+
+        def make() -> Trace:
+            trace = spec.make(self._study.folder, wanted.seed)
+            # What is generated has nothing to tell.
+            for note in trace.notes if isinstance(spec, FileTrace) else ():
+                self._notes.setdefault(f"trace {wanted.trace}: {note}")
+            return trace
+
+        return self._made.get((wanted.trace, wanted.seed), make)

@@ -116,14 +116,18 @@ def rate_of(load: str, size: str) -> float | None:
     return CODING_RATES[size] if load == "paper" else None
 
 
-def coding_trace(recorded: Path | None) -> TraceSpec:
-    """Return coding sessions: generated, or those of a file that fit a worker whole and are of usual length."""
+def coding_trace(recorded: Path | None, told: Mapping[str, Any] | None = None) -> TraceSpec:
+    """Return coding sessions: generated, or those of a file that fit a worker whole and are of usual length.
+
+    `told` are fields of `FileTrace` that say how the file is read.
+    """
     if recorded is None:
         # The catalog's limit of these models: a session that outgrows it could not be served to its end.
         limit = min(_context(model) for model in MODELS.values())
         return MadeTrace("coding", 8 * SESSIONS, "generated", 0, {}, limit, SESSIONS)
     label = recorded.name.partition(".")[0]
-    return FileTrace(file=str(recorded), label=label, longest_tokens=DEVICE_TOKENS, interquartile=1)
+    return FileTrace(file=str(recorded), label=label, longest_tokens=DEVICE_TOKENS, interquartile=1,
+                     **(told or {}))  # fmt: skip
 
 
 def _context(model: str) -> int:

@@ -23,8 +23,8 @@ from kvsweep.results.dataset import common_attrs, text_array, timestamp
 from kvsweep.results.names import attributes
 from kvsweep.studies.metrics import STATISTICS, measure
 from kvsweep.studies.shipped.beside import differs
-from kvsweep.studies.shipped.published import FIDELITIES, cluster, coding_trace, coordinates
-from kvsweep.studies.traces import arriving
+from kvsweep.studies.shipped.published import FIDELITIES, cluster, coordinates
+from kvsweep.studies.traces import TraceSpec, arriving
 from kvsweep.trace.generate import generate
 from kvsweep.trace.model import Trace
 from kvsweep.trace.sample import hashed_sample
@@ -71,14 +71,14 @@ def cases() -> list[Case]:
     return found
 
 
-def workloads(seed: int, recorded: Path | None = None) -> dict[str, Trace]:
-    """Return the stand-in of each workload; `recorded` sessions take the place of the generated coding ones."""
+def workloads(seed: int, coding: TraceSpec) -> dict[str, Trace]:
+    """Return the stand-in of each workload, with `coding` sessions generated or recorded."""
     found = {}
     for name, about in _QA.items():
         made = generate("qa", int(about["sessions"]), seed, turns=about["turns"], input_tokens=about["input_tokens"])
         sampled = hashed_sample(made, about["sample"], seed)
         found[name] = replace(sampled, output_tokens=np.full(len(sampled), ANSWER, dtype=np.int64))
-    return {**found, "coding": coding_trace(recorded).make(Path(), seed)}
+    return {**found, "coding": coding.make(Path(), seed)}
 
 
 def replay(

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kvsweep.trace.build import Builder
+from kvsweep.trace.files.record import Record
+from kvsweep.trace.files.source import Source
+from kvsweep.trace.formats import Shape
 from kvsweep.trace.model import Trace
-from kvsweep.trace.readers.hashing import PrefixIds
-from kvsweep.trace.record import Record
-from kvsweep.trace.source import ReadOptions, Source
-
-NAME = "ragpulse"
-WHAT = "JSON lines: timestamp [s], input_length, output_length, hash_ids {part: ids}, session_id"
+from kvsweep.trace.options import ReadOptions
+from kvsweep.trace.settle.draft import MAX_TIME, NO_IDS, Draft, Labels
+from kvsweep.trace.settle.hashing import PrefixIds
+from kvsweep.trace.settle.sessions import Stream
 
 
 class Part(NamedTuple):
@@ -37,43 +37,46 @@ PARTS = (
 )
 
 
-def matches(first: Record) -> bool:
-    """Return whether the first record of a file is of this format."""
-    return isinstance(first.values.get("hash_ids"), dict)
-
-
 def companions(path: Path) -> list[Path]:
-    """Return the files with the lengths of the parts beside a trace; empty unless all of them are there."""
-    files = [path.parent / part.file for part in PARTS]
+    """Return the files with the lengths of the parts beside a trace, or in its folder; empty unless all are there."""
+    files = [_beside(path) / part.file for part in PARTS]
     return files if all(file.is_file() for file in files) else []
 
 
-def read(source: Source) -> Trace:
+def _beside(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def read(source: Source, shape: Shape) -> Trace:
     """Return the trace; without block ids where the lengths of the parts are missing. Raises InputError."""
-    builder = Builder(source.notes)
+    draft = Draft(source, shape)
     lengths_of = _lengths(source) if companions(source.path) else None
-    size, ids = source.options.block_size, PrefixIds()
+    size, ids = draft.made_size(), PrefixIds()
     for number, record in enumerate(source):
         lengths = record.count("input_length"), record.count("output_length")
-        blocks: list[int] = []
+        blocks: tuple[list[int], list[int]] = [], []
         if lengths_of is not None:
-            pieces = list(_pieces(record, lengths_of, source))
-            blocks = ids.chain(_cut([*pieces, (("request", number), lengths[0])], lengths[0], size))
+            stream = Stream(ids, size)
+            for identity, length in (*_pieces(record, lengths_of, source), (("request", number), lengths[0])):
+                stream.extend(identity, min(length, lengths[0] - stream.n_tokens))
+            blocks = stream.blocks()
         # Times are written as text here.
         timed = Record(record.where, record.values, textual=True)
-        builder.add(timed.number("timestamp"), lengths, runs=(blocks, ()), session=record.label("session_id"))
+        draft.row(record, timed.number("timestamp", high=MAX_TIME), lengths, runs=blocks,
+                  labels=Labels(record.label("session_id")))  # fmt: skip
     if lengths_of is None:
-        source.notes.assumed(f"no block ids: {PARTS[0].file} and the like are not beside the trace", len(builder))
-    else:
-        order = ", ".join(part.key for part in PARTS)
-        source.notes.assumed(f"parts follow each other as {order}; blocks of {size} tokens", len(builder))
-    return builder.finish(size if lengths_of is not None else 0, f"{NAME} {source.path.name}")
+        draft.notes.assumed(f"{NO_IDS}; {PARTS[0].file} and the like are not beside the trace", len(draft))
+        return draft.trace(size=0)
+    order = ", ".join(part.key for part in PARTS)
+    draft.notes.assumed(f"parts follow each other as {order}; blocks of {size} tokens", len(draft))
+    return draft.trace(size=size)
 
 
 def _lengths(source: Source) -> dict[tuple[str, int], int]:
     lengths: dict[tuple[str, int], int] = {}
     for part in PARTS:
-        for record in Source(source.path.parent / part.file, ReadOptions()):
+        path = _beside(source.path) / part.file
+        for record in Source(path, [path], ReadOptions()):
             lengths[part.key, record.count(part.id, 0, 2**53)] = record.count("token_length")
     return lengths
 
@@ -90,20 +93,3 @@ def _pieces(
                 source.notes.assumed("parts of unknown length: taken as empty")
             else:
                 yield (part.key, id_), length
-
-
-def _cut(pieces: list[tuple[tuple[str, int], int]], n_tokens: int, size: int) -> list[tuple[object, ...]]:
-    """Return the contents of the full blocks of the first `n_tokens`: which stretch of which piece they hold."""
-    blocks: list[tuple[object, ...]] = []
-    current: list[object] = []
-    filled = 0
-    for identity, length in pieces:
-        at = 0
-        while at < length and len(blocks) * size + filled < n_tokens:
-            taken = min(length - at, size - filled)
-            current.append((identity, at, taken))
-            at, filled = at + taken, filled + taken
-            if filled == size:
-                blocks.append(tuple(current))
-                current, filled = [], 0
-    return blocks[: n_tokens // size]

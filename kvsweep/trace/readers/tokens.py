@@ -1,62 +1,64 @@
-"""Plain JSONL with token ids, hashed into prefix-chained blocks; names and units of the fields vary by tool."""
+"""Plain JSONL with token ids, hashed into prefix-chained blocks; names and units of the fields vary by tool.
+
+A length beside the ids counts, as it does in LLMServingSim: what has no ids is shared with none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kvsweep.trace.build import Builder
+from kvsweep.trace.files.record import Record
+from kvsweep.trace.files.source import Source
+from kvsweep.trace.formats import Clock, Columns, Shape
 from kvsweep.trace.model import Trace
-from kvsweep.trace.readers.hashing import PrefixIds, token_blocks
-from kvsweep.trace.record import Record
-from kvsweep.trace.source import Source
-
-NAME = "tokens"
-WHAT = "JSON lines: input_tok_ids, prompt_token_ids, input_ids or token_ids; output_toks …; arrival_time [s] …"
+from kvsweep.trace.readers.rows import clock_reading, output_by_option
+from kvsweep.trace.settle.clock import named_unit
+from kvsweep.trace.settle.draft import Draft, Labels
+from kvsweep.trace.settle.hashing import PrefixIds, token_blocks
 
 TOKENS = ("input_tok_ids", "prompt_token_ids", "input_token_ids", "input_ids", "token_ids")
-OUTPUTS = ("output_toks", "output_length", "output_tokens", "output_len", "max_tokens", "max_new_tokens")
-OUTPUT_TOKENS = ("output_tok_ids", "output_token_ids", "output_ids")
-TIMES = {
-    "arrival_time_ns": 1e9, "arrival_time_ms": 1e3, "timestamp_ms": 1e3, "timestamp_ns": 1e9, "arrival_time": 1.0,
-    "arrival": 1.0, "timestamp": 1.0,
-}  # fmt: skip
-"""Names of the arrival with how many of its unit are a second; those without a unit are in seconds."""
-SESSIONS = ("session_id", "session", "conversation_id")
+COLUMNS = Columns(
+    time=("arrival_time_ns", "arrival_time_ms", "timestamp_ms", "timestamp_ns", "arrival_time", "arrival", "timestamp"),
+    input=("input_toks", "input_length", "input_tokens", "input_len", "prompt_len"),
+    output=("output_toks", "output_length", "output_tokens", "output_len", "max_tokens", "max_new_tokens"),
+    session=("session_id", "session", "conversation_id"),
+)
+OUTPUT_IDS = ("output_tok_ids", "output_token_ids", "output_ids")
 
 
-def matches(first: Record) -> bool:
-    """Return whether the first record of a file is of this format."""
-    return _first(first, TOKENS) is not None
-
-
-def read(source: Source) -> Trace:
+def read(source: Source, shape: Shape) -> Trace:
     """Return the trace; raises InputError naming line and field."""
-    builder = Builder(source.notes)
-    ids, size = PrefixIds(), source.options.block_size
-    time = _first(source.first, TIMES)
+    draft = Draft(source, shape)
+    ids, size = PrefixIds(), draft.made_size()
+    name = source.first.first(COLUMNS.time)
     for record in source:
-        tokens = record.ids(_first(record, TOKENS) or TOKENS[0])
-        if time is None:
-            source.notes.assumed("no times: requests taken as arriving at once")
-        arrival = record.number(time, TIMES[time]) if time else 0.0
-        session = _first(record, SESSIONS)
-        builder.add(
-            arrival, (len(tokens), _output(record)), runs=(ids.chain(token_blocks(tokens, size)), ()),
-            session=record.label(session) if session else None,
-        )  # fmt: skip
-    source.notes.assumed(f"token ids hashed into blocks of {size} tokens; what fills none is not shared", len(builder))
-    if time in ("arrival_time", "arrival", "timestamp"):
-        builder.settle_unit("s")
-    return builder.finish(size, f"{NAME} {source.path.name}")
+        tokens = record.ids(record.first(TOKENS) or TOKENS[0])
+        time = clock_reading(draft, record, name) if name else 0.0
+        session = record.label(label) if (label := record.first(COLUMNS.session)) else None
+        n_output = _output(draft, record)
+        if n_output is None:
+            draft.leave_out(session, time)
+            continue
+        n_input = _input(draft, record, tokens)
+        blocks = ids.chain(token_blocks(tokens[:n_input], size))
+        draft.row(record, time, (n_input, n_output), runs=(blocks, ()), labels=Labels(session))
+    if name is None:
+        draft.notes.assumed("no times: requests taken as arriving at once", len(draft))
+    draft.notes.assumed(f"token ids hashed into blocks of {size} tokens; what fills none is not shared", len(draft))
+    unit = named_unit(name) if name else None
+    return draft.trace(Clock(unit) if unit else shape.clock, draft.checked_size(size))
 
 
-def _output(record: Record) -> int:
-    name = _first(record, OUTPUTS)
-    listed = _first(record, OUTPUT_TOKENS)
-    if name is None and listed is not None:
-        return len(record.ids(listed))
-    return record.count(name or OUTPUTS[0])
+def _input(draft: Draft, record: Record, tokens: list[int]) -> int:
+    name = record.first(COLUMNS.input)
+    n_input = record.count(name) if name else len(tokens)
+    if n_input > len(tokens):
+        draft.notes.assumed("prompts with fewer token ids than their length: the rest is shared with none")
+    elif n_input < len(tokens):
+        draft.notes.assumed("prompts with more token ids than their length: cut to it")
+    return n_input
 
 
-def _first(record: Record, names: Iterable[str]) -> str | None:
-    return next((name for name in names if name in record), None)
+def _output(draft: Draft, record: Record) -> int | None:
+    name, listed = record.first(COLUMNS.output), record.first(OUTPUT_IDS)
+    if name is not None:
+        return record.count(name)
+    return len(record.ids(listed)) if listed is not None else output_by_option(draft)

@@ -13,18 +13,22 @@ class PrefixIds:
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, Hashable], int] = {}
 
+    def number(self, parent: int, content: Hashable) -> int:
+        """Return the id of the block of `content` after the block `parent`, -1 for none."""
+        return self._numbers.setdefault((parent, content), len(self._numbers))
+
     def chain(self, contents: Sequence[Hashable]) -> list[int]:
         """Return the ids of a prompt's blocks; equal ids have equal contents up to and with them."""
         parent = -1
         ids = []
         for content in contents:
-            parent = self._numbers.setdefault((parent, content), len(self._numbers))
+            parent = self.number(parent, content)
             ids.append(parent)
         return ids
 
 
 def token_blocks(tokens: Sequence[int], block_size: int) -> list[bytes]:
     """Return digests of the full blocks of `tokens`; what does not fill a block is never shared and left out."""
-    packed = memoryview(array("q", tokens).tobytes())
+    packed = memoryview(array("Q", tokens).tobytes())
     step = 8 * block_size
     return [blake2b(packed[at : at + step], digest_size=16).digest() for at in range(0, len(packed) - step + 1, step)]
