@@ -32,15 +32,39 @@ class Column:
     value: Callable[[Any], object]
 
 
-def print_table(rows: Iterable[Any], columns: Sequence[Column]) -> None:
-    """Print `rows` under `columns` to stdout: text to the left, numbers to the right with four digits."""
+def print_table(rows: Iterable[Any], columns: Sequence[Column], most: int | None = TABLE_WIDTH) -> None:
+    """Print `rows` under `columns` to stdout: text to the left, numbers to the right with four digits.
+
+    A table wider than `most` [columns] has its text shortened; None shortens nothing.
+    """
     values = [[column.value(row) for column in columns] for row in rows]
     right = [any(_is_number(line[i]) for line in values) for i in range(len(columns))]
     cells = [[column.header for column in columns], *([_cell(value) for value in line] for line in values)]
-    widths = _fitted([max(len(line[i]) for line in cells) for i in range(len(columns))], right)
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    if most is not None:
+        widths = _fitted(widths, right, most)
     for line in cells:
         parts = (_padded(cell, width, number) for cell, width, number in zip(line, widths, right, strict=True))
         click.echo(_GAP.join(parts).rstrip())
+
+
+def print_wide_table(rows: Sequence[Any], keys: Sequence[Column], columns: Sequence[Column]) -> None:
+    """Print `rows` under `keys` and `columns`, as several tables with the same keys where one would be too wide.
+
+    Nothing is shortened: a table is wider than TABLE_WIDTH only where one column beside the keys is.
+    """
+    widths = {id(column): _width(rows, column) for column in (*keys, *columns)}
+    room = TABLE_WIDTH - sum(widths[id(column)] + len(_GAP) for column in keys)
+    parts: list[list[Column]] = [[]]
+    for column in columns:
+        used = sum(widths[id(each)] + len(_GAP) for each in parts[-1])
+        if parts[-1] and used + widths[id(column)] > room:
+            parts.append([])
+        parts[-1].append(column)
+    for index, part in enumerate(parts):
+        if index:
+            click.echo()
+        print_table(rows, [*keys, *part], most=None)
 
 
 def to_json(obj: object) -> str:
@@ -62,12 +86,16 @@ def to_csv(rows: Iterable[object]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _fitted(widths: list[int], fixed: Sequence[bool]) -> list[int]:
-    """Return `widths` with the widest text columns narrowed until the table is at most TABLE_WIDTH wide.
+def _width(rows: Iterable[Any], column: Column) -> int:
+    return max(len(column.header), *(len(_cell(column.value(row))) for row in rows))
+
+
+def _fitted(widths: list[int], fixed: Sequence[bool], most: int) -> list[int]:
+    """Return `widths` with the widest text columns narrowed until the table is at most `most` wide.
 
     The first column stays whole: it holds what the user types back.
     """
-    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - TABLE_WIDTH
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - most
     free = [i for i in range(1, len(widths)) if not fixed[i]]
     while excess > 0 and free:
         widest = max(free, key=lambda i: widths[i])

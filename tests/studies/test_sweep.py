@@ -479,3 +479,23 @@ def test_every_workload_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     done("cluster", "sweep", path, "--dry-run")
     # Once each, and the first again for the cell that is simulated.
     assert sorted(made) == sorted([("coding", seed) for seed in range(6)] + [("coding", 0)])
+
+
+def test_seeds_that_agree_have_no_interval() -> None:
+    """Their mean is a rounding off them, which was told as ± 1.689e-16."""
+    array = xr.DataArray([[0.1, 0.1, 0.1], [0.1, 0.2, 0.3]], dims=("gateway", "seed"))
+    assert array.mean("seed")[0] != 0.1
+    _, half = over_seeds(array)
+    assert half[0] == 0.0 and half[1] == pytest.approx(4.303 * 0.1 / np.sqrt(3), rel=1e-3)
+
+
+def test_the_table_shortens_nothing(tmp_path: Path) -> None:
+    """Axes with long names and many figures go into two tables of the same rows, intervals beside what they are of."""
+    axes = {"gateway": ["session_affinity"], "prefill.max_running": [16, 32], "ttl": [1, "inf"], "seed": [0, 1]}
+    host = {"host_tokens": [0, 2097152]}
+    text = done("cluster", "sweep", written(tmp_path, axes={**axes, **host}, slo=SLO), "-q").stdout
+    first, second = text.split("\n\n")
+    assert "…" not in text and max(map(len, text.splitlines())) <= 120
+    assert len(first.splitlines()) == len(second.splitlines()) == 9
+    assert first.splitlines()[0].split()[:3] == ["host_tokens", "prefill_max_running", "ttl"]
+    assert second.splitlines()[0].split()[:3] == ["host_tokens", "prefill_max_running", "ttl"] and " ± " in second

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kvsweep.cli.options import POLICY_FILES, check_page, say
-from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.cli.output import Column, print_wide_table, to_csv, to_json
 from kvsweep.cli.progress import progress
 from kvsweep.errors import InputError, ResultError
 
@@ -110,10 +112,23 @@ def print_cells(ds: xr.Dataset, form: str) -> None:
     elif form == "csv":
         click.echo(to_csv(rows))
     else:
-        names = list(rows[0])
-        print_table(rows[:MOST_LINES], [Column(name, lambda row, name=name: row[name]) for name in names])  # type: ignore[misc]
+        axes = [name for name in rows[0] if isinstance(rows[0][name], str)]
+        figures = [name for name in rows[0] if name not in axes and not name.startswith("± ")]
+        keys = [Column(name, lambda row, name=name: row[name]) for name in axes]  # type: ignore[misc]
+        print_wide_table(rows[:MOST_LINES], keys, [_beside_interval(name) for name in figures])
         if len(rows) > MOST_LINES:
             say(f"{len(rows) - MOST_LINES} more lines; --format csv prints all")
+
+
+def _beside_interval(name: str) -> Column:
+    """Return the column of a figure, and of its interval over seeds where there is one."""
+    interval = f"± {name.partition(' [')[0]}"
+
+    def value(row: Mapping[str, Any]) -> object:
+        half = row.get(interval, math.nan)
+        return f"{row[name]:.4g} ± {half:.2g}" if math.isfinite(half) and math.isfinite(row[name]) else row[name]
+
+    return Column(name, value)
 
 
 def _partial(study: Study, output: Path | None, force: bool, quiet: bool) -> None:

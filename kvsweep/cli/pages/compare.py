@@ -63,7 +63,10 @@ def _print_configuration(found: Comparison) -> None:
     if not found.differences:
         click.echo("Same configuration.")
         return
-    print_table(found.differences, [_field("name", "setting"), _field("a", "A"), _field("b", "B")])
+    from kvsweep.report.provenance import setting
+
+    sides = [Column(side.upper(), lambda row, side=side: setting(row.name, getattr(row, side))) for side in "ab"]  # type: ignore[misc]
+    print_table(found.differences, [_field("name", "setting"), *sides])
 
 
 def _print_results(found: Comparison) -> None:

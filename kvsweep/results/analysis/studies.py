@@ -29,6 +29,9 @@ MAIN: tuple[tuple[str, str, str | None], ...] = (
 REGRET = (("regret", "regret", None),)
 """The column of studies that have the oracle."""
 
+ROUNDING = 1e-13
+"""Intervals this much smaller than the mean are the arithmetic's, not the seeds'."""
+
 # Two-sided 95 % points of Student's t by degrees of freedom; beyond 30 the normal's will do.
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
@@ -115,7 +118,9 @@ def over_seeds(array: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     squares = ((array - array.mean("seed")) ** 2).sum("seed")
     deviation = np.sqrt(squares / xr.where(n > 1, n - 1, 1))
     half = deviation / np.sqrt(xr.where(n > 0, n, 1)) * quantile
-    return array.mean("seed", keep_attrs=True), half
+    mean = array.mean("seed", keep_attrs=True)
+    # Equal seeds have a mean that is off them by a rounding or two, which is no spread.
+    return mean, half.where(~(half <= ROUNDING * abs(mean)), 0.0)
 
 
 def winner(ds: xr.Dataset, over: str, name: str = "ttft", of: str | None = None, spelled: str = "") -> xr.DataArray:
