@@ -107,6 +107,11 @@ class Trace:
         return float(self.arrival[-1] - self.arrival[0]) if len(self) else 0.0
 
     @property
+    def has_sessions(self) -> bool:
+        """Return whether any request belongs to a session."""
+        return bool((self.session >= 0).any())
+
+    @property
     def n_blocks(self) -> Ints:
         """Return the number of block ids of each request; (n)."""
         return np.diff(self.offsets)

@@ -24,10 +24,11 @@ from kvsweep.cluster.inputs.presets import cluster_file
 from kvsweep.cluster.outcome.dataset import Told
 from kvsweep.cluster.outcome.vllm import CAUSES
 from kvsweep.errors import InputError, ResultError
-from kvsweep.results.analysis.studies import over_seeds, table
+from kvsweep.results.analysis.studies import alike, over_seeds, table
 from kvsweep.studies.axes import set_field
 from kvsweep.studies.metrics import ONLY_SOME, SHAPES, is_record, measure
 from kvsweep.studies.running.cells import cells
+from kvsweep.studies.running.run import Show, run_study
 from kvsweep.studies.study import parse_study, study_mapping
 from kvsweep.studies.traces import MadeTrace
 from kvsweep.trace.convert import scale_time
@@ -499,3 +500,35 @@ def test_the_table_shortens_nothing(tmp_path: Path) -> None:
     assert len(first.splitlines()) == len(second.splitlines()) == 9
     assert first.splitlines()[0].split()[:3] == ["host_tokens", "prefill_max_running", "ttl"]
     assert second.splitlines()[0].split()[:3] == ["host_tokens", "prefill_max_running", "ttl"] and " ± " in second
+
+
+def test_policies_that_cannot_differ_are_told() -> None:
+    """Session affinity without sessions is round robin, and any gateway is with one worker to choose."""
+    told: list[str] = []
+    made = {"generate": "uniform", "sessions": 12, "label": "lone"}
+    several = parse_study(
+        study(trace=[made, study()["trace"]], axes={"gateway": ["round_robin", "session_affinity"]}), "s"
+    )
+    ds = run_study(several, None, show=Show(note=told.append))
+    assert "gateway: session_affinity makes no difference to round_robin: no request of the trace names a session " \
+        "(1 cells of trace lone)" in told  # fmt: skip
+    assert alike(ds) == []
+    lone = ds.sel(trace="lone")
+    assert alike(lone) == ["gateway: round_robin and session_affinity give the same figures in every cell"]
+    one = kvsweep.cluster.sweep(
+        study(cluster=cluster(1), axes={"gateway": ["cache_aware", "random"], "ttl": [1, "inf"]})
+    )
+    assert "gateway: cache_aware and random give the same figures in every cell" in alike(one)
+
+
+def test_a_run_whose_policy_cannot_differ_says_so(tmp_path: Path) -> None:
+    about = {"cluster": cluster(gateway={"policy": "session_affinity"}), "trace": tmp_path / "t.jsonl"}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(about["cluster"]))
+    done("cluster", "init", "-o", tmp_path / "x.yaml", "--profile", tmp_path / "p.yaml")
+    lines = '{"timestamp": 0, "input_length": 64, "output_length": 4, "hash_ids": [1]}\n' * 3
+    about["trace"].write_text(lines)
+    told = done("cluster", "run", about["trace"], "--config", tmp_path / "c.yaml", "--profile", tmp_path / "p.yaml",
+                "-o", tmp_path / "run.nc").stderr  # fmt: skip
+    assert "c.yaml: gateway: session_affinity makes no difference to round_robin: no request" in told
+    with kvsweep.open(tmp_path / "run.nc") as ds:
+        assert "makes no difference" in ds.attrs["kvsweep_config_notes"]

@@ -153,6 +153,8 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
             say("compiling the simulator, once (a minute or some)")
     finished = finish(requests, stated, service, **options)
     if not quiet:
+        for line in finished.unused[len(unused) :]:
+            say(f"{config}: {line}")
         tell_notes(trace, finished.trace)
     ds = dataset(finished)
     write_netcdf(ds, output)

@@ -85,6 +85,10 @@ def sweep(
 def _tell(ds: xr.Dataset, output: Path | None, form: str | None, note: Any) -> None:
     if output is not None:
         note(f"wrote {output} ({output.stat().st_size / 1e6:.3g} MB): {ds['cell_state'].size} simulations")
+    from kvsweep.results.analysis.studies import alike
+
+    for line in alike(ds):
+        note(line)
     if form is not None or output is None:
         print_cells(ds, form or "table")
     require_all_cells(ds)

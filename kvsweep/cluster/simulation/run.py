@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
+from kvsweep.cluster.inputs.indifference import indifferent
 from kvsweep.cluster.inputs.notes import notes_of
 from kvsweep.cluster.inputs.profiles import (
     AnyProfile,
@@ -89,6 +90,7 @@ def finish(
     timestamp()  # SOURCE_DATE_EPOCH is input, too: refused before any work
     trace = trace if isinstance(trace, Trace) else read_trace(trace)
     config, unused = _config(config)
+    unused = (*unused, *indifferent(config, trace.has_sessions))
     profile = _profile(profile)
     policy = _policy(config.retrieval.policy, policy_files)
     plugins = Plugins(

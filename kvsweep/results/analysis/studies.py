@@ -145,6 +145,38 @@ def best_along(values: xr.DataArray, over: str, more_is_better: bool) -> xr.Data
     return found.assign_attrs(attributes("best") | flags)
 
 
+def alike(ds: xr.Dataset) -> list[str]:
+    """Return a line for each set of points of an axis that have the same figures, to the last digit, in every cell.
+
+    What is compared are all figures, of every statistic, tier and cause; seeds are replicates and not told.
+    """
+    require_study(ds)
+    names = [name for name in figures_of(ds) if name != "regret" and ds[name].dtype.kind == "f"]
+    lines = []
+    for axis in (name for name in axes_of(ds) if name != "seed" and ds.sizes[name] > 1):
+        arrays = [ds[name].transpose(axis, ...).values for name in names if axis in ds[name].dims]
+        groups: list[list[int]] = []
+        for index in range(ds.sizes[axis]):
+            same = (group for group in groups if all(_equal(each[index], each[group[0]]) for each in arrays))
+            found = next(same, None)
+            if found is None:
+                groups.append([index])
+            else:
+                found.append(index)
+        points = [value_text(point) for point in ds[axis].values]
+        lines += [
+            f"{axis}: {' and '.join(points[index] for index in group)} give the same figures in every cell"
+            for group in groups
+            if len(group) > 1
+        ]
+    return lines
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two arrays hold the same numbers; cells that could not be simulated differ from none."""
+    return bool(((one == other) | np.isnan(one) | np.isnan(other)).all())
+
+
 def table(ds: xr.Dataset) -> list[dict[str, Any]]:
     """Return a row for each cell, seeds together: its point, the main figures, ± intervals where there are seeds."""
     require_study(ds)

@@ -47,7 +47,7 @@ def estimate(study: Study, threads: int) -> Estimate:
     workloads = Workloads(study)
     outcome = begin(study, workloads)
     runnable = [cell for cell in (*outcome.cells, *outcome.references.values()) if not cell.refusal]
-    requests = sum(workloads.requests(cell.workload) for cell in runnable)
+    requests = sum(workloads.facts(cell.workload).requests for cell in runnable)
     cell = runnable[0]
     assert cell.config is not None and cell.profile is not None
     trace = workloads.trace(cell.workload)

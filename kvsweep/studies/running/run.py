@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvsweep.cluster.inputs.indifference import indifferent
 from kvsweep.cluster.outcome.dataset import Finished, dataset, told
 from kvsweep.cluster.shared.segments import remembering
 from kvsweep.cluster.simulation.cores import is_compiled
@@ -144,7 +146,7 @@ def run_study(
     n_threads = checked_threads(threads)
     workloads = Workloads(study, HELD)
     outcome = begin(study, workloads)
-    for line in workloads.notes:
+    for line in (*workloads.notes, *_indifferent(outcome, workloads)):
         show.note(line)
     with contextlib.ExitStack() as stack:
         stack.enter_context(remembering(HELD))
@@ -193,12 +195,23 @@ def begin(study: Study, workloads: Workloads) -> Outcome:
         workloads.know(cell.workload for cell in found if not cell.refusal)
     except (InputError, OSError) as error:
         raise InputError(f"{study.where}: trace: {getattr(error, 'strerror', None) or error}") from error
-    keys = ["" if cell.refusal else cell_key(cell, workloads.digest(cell.workload), study) for cell in found]
+    keys = ["" if cell.refusal else cell_key(cell, workloads.facts(cell.workload).digest, study) for cell in found]
     oracles = _oracles(found, workloads, study)
     beside = {key: oracle for key, oracle in oracles if oracle} if study.regret else {}
     for key in keys:
         beside.pop(key, None)
     return Outcome(study, found, keys, [key for key, _ in oracles], beside)
+
+
+def _indifferent(outcome: Outcome, workloads: Workloads) -> list[str]:
+    """Return a line for each policy that makes no difference in some cells, which are counted by trace."""
+    cells = [cell for cell in outcome.cells if cell.config is not None]
+    found: Counter[tuple[str, str]] = Counter()
+    for cell in cells:
+        assert cell.config is not None
+        for line in indifferent(cell.config, workloads.facts(cell.workload).has_sessions):
+            found[cell.workload.trace, line] += 1
+    return [f"{line} ({count} cells of trace {label})" for (label, line), count in found.items()]
 
 
 def _oracles(found: Sequence[Cell], workloads: Workloads, study: Study) -> list[tuple[str, Cell | None]]:
@@ -212,7 +225,7 @@ def _oracles(found: Sequence[Cell], workloads: Workloads, study: Study) -> list[
             continue
         what = (oracle.workload, oracle.config, oracle.point["profile"], oracle.point.get("link"))
         if what not in known:
-            known[what] = cell_key(oracle, workloads.digest(oracle.workload), study), oracle
+            known[what] = cell_key(oracle, workloads.facts(oracle.workload).digest, study), oracle
         oracles.append(known[what])
     return oracles
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kvsweep.studies.running.cells import Workload
 from kvsweep.studies.study import Study
@@ -35,13 +35,21 @@ class Kept:
             return found
 
 
+class Facts(NamedTuple):
+    """What is known of a trace for good: its digest, its requests, and whether any of them names a session."""
+
+    digest: str
+    requests: int
+    has_sessions: bool
+
+
 class Workloads:
-    """The traces of a study at the rates and seeds of its cells; digests and lengths held for all, traces for few."""
+    """The traces of a study at the rates and seeds of its cells; facts are held for all, traces for a few."""
 
     def __init__(self, study: Study, most: int = 4) -> None:
         self._study = study
         self._made, self._scaled = Kept(most), Kept(most)
-        self._known: dict[Workload, tuple[str, int]] = {}
+        self._known: dict[Workload, Facts] = {}
         self._notes: dict[str, None] = {}  # each once, in order
 
     @property
@@ -53,24 +61,17 @@ class Workloads:
         """Return the trace as it arrives; raises InputError where it cannot be read or scaled."""
         return self._scaled.get(wanted, lambda: arriving(self._own(wanted), wanted.rate, wanted.scale))
 
-    def digest(self, wanted: Workload) -> str:
-        """Return the digest of `trace`, which is made only once for it."""
-        return self._facts(wanted)[0]
-
-    def requests(self, wanted: Workload) -> int:
-        """Return the number of requests of `trace`, which is made only once for it."""
-        return self._facts(wanted)[1]
+    def facts(self, wanted: Workload) -> Facts:
+        """Return what is known of `trace`, which is made only once for it."""
+        if wanted not in self._known:
+            trace = self.trace(wanted)
+            self._known[wanted] = Facts(digest_of(trace), len(trace), trace.has_sessions)
+        return self._known[wanted]
 
     def know(self, workloads: Iterable[Workload]) -> None:
         """Make each of `workloads` once, those of one trace and seed in a row: in any order, few would be held."""
         for wanted in sorted(set(workloads), key=lambda one: (one.trace, one.seed)):
-            self._facts(wanted)
-
-    def _facts(self, wanted: Workload) -> tuple[str, int]:
-        if wanted not in self._known:
-            trace = self.trace(wanted)
-            self._known[wanted] = digest_of(trace), len(trace)
-        return self._known[wanted]
+            self.facts(wanted)
 
     def _own(self, wanted: Workload) -> Trace:
         spec = self._study.traces[wanted.trace]
