@@ -197,6 +197,34 @@ def test_what_the_nearest_format_lacks_is_told(tmp_path: Path) -> None:
         read(path)
 
 
+def test_what_is_no_request_or_failed_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    one = {"prompt_tokens": 5, "output_tokens": 2, "start_time": 1.7e9}
+    states = {"successful": [one], "errored": [one, one], "incomplete": [one]}
+    path.write_text(json.dumps({"benchmarks": [{"requests": states}]}))
+    found = reasons(read(path))
+    assert found["requests that failed"] == 2 and found["requests that were cut off at the end of the benchmark"] == 1
+    ended = {"schema": "dynamo.request.trace.v1", "event_type": "request_end"}
+    ended["request"] = {"request_received_ms": 1.7e12, "input_tokens": 5, "output_tokens": 2}
+    found = reasons(read(jsonl(path, [{"schema": "dynamo.request.trace.v1", "event_type": "tool_end"}, ended])))
+    assert found["events that are no request_end"] == 1 and found["requests without hashes of their prompts"] == 1
+    path.write_text("arrival_time_us,input_tokens,output_tokens,status\n0,5,2,ok\n9,5,2,timeout\n")
+    assert reasons(read(path))["requests that failed"] == 1
+    path.write_text("Timestamp,Request tokens,Response tokens\n0,5,2\n9,5,0\n")
+    assert reasons(read(path))["failed requests (no response tokens)"] == 1
+
+
+def test_texts_of_reports_are_counted_or_taken_in_as_told(tmp_path: Path) -> None:
+    path = tmp_path / "profile_export.json"
+    body = json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "x" * 39}]}]})
+    request = {"timestamp": 10**18, "request_inputs": {"payload": body}, "response_timestamps": [1, 2, 3]}
+    path.write_text(json.dumps({"experiments": [{"requests": [request]}]}))
+    with pytest.raises(InputError, match="dropped .1.: requests with text instead of a length; --characters-per-token"):
+        read(path)
+    trace = read(path, characters_per_token=4)
+    assert (trace.input_tokens.tolist(), trace.output_tokens.tolist()) == ([10], [3])
+
+
 def test_formats_are_described_and_have_readers() -> None:
     for name, each in FORMATS.items():
         reader = importlib.import_module(f"kvsweep.trace.readers.{each.module}")
