@@ -16,9 +16,11 @@ FIDELITIES = ("paper", "engine")
 """Fidelities of the cluster simulator that its oracles are asked of."""
 
 # Set before any test module imports kvsweep; subprocesses inherit it.
+# In CI the folder is the one CI made, so that all is compiled anew; else that of the run before.
+_CACHE = os.environ.get("KVSWEEP_CACHE_DIR") if os.environ.get("CI") else None
 for name in [name for name in os.environ if name.startswith("KVSWEEP_") and name != "KVSWEEP_DATA"]:
     del os.environ[name]
-os.environ["KVSWEEP_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"kvsweep-tests-{os.getuid()}")
+os.environ["KVSWEEP_CACHE_DIR"] = _CACHE or str(Path(tempfile.gettempdir()) / f"kvsweep-tests-{os.getuid()}")
 
 
 def reference_cases(kind: str) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from kvsweep.errors import InputError, ResultError, unknown_name
 COMMANDS = {
     "catalog": "analytic", "simulate": "analytic", "sweep": "analytic", "report": "pages", "figures": "pages",
     "serve": "pages", "compare": "pages", "roofline": "analytic", "overhead": "analytic", "trace": "cluster",
-    "cluster": "cluster", "study": "studies", "calibrate": "calibration", "validate": "calibration",
+    "cluster": "cluster", "warm": "cluster", "study": "studies", "calibrate": "calibration", "validate": "calibration",
 }  # fmt: skip
 """The room of each subcommand, which is the click command of its own name in the module of its own name."""
 

@@ -12,6 +12,7 @@ from kvsweep.cli.cluster.plan import plan
 from kvsweep.cli.cluster.sweep import sweep
 from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_table, to_json
+from kvsweep.cli.progress import progress
 from kvsweep.cli.slo import limits_of
 from kvsweep.cli.trace_options import ALIAS, taken_out, tell_notes, told_options
 from kvsweep.errors import InputError
@@ -122,6 +123,8 @@ def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], 
               help="Write the event log too: .nc, or .json for ui.perfetto.dev.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Assert the rules of conservation after every instant; slow.")
 @told_options(ALIAS)
+@click.option("--compile/--no-compile", default=None,
+              help="Compile what is not compiled yet, or never.  [default: if the run would take longer]")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite the output.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no notes on stderr.")
 def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **options: Any) -> None:
@@ -131,12 +134,11 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     """
     from kvsweep.catalog.yamlfile import read_yaml_file
     from kvsweep.cluster.inputs.profiles import read_any_profile
-    from kvsweep.cluster.simulation.cores import is_compiled
 
     force, events, told = options.pop("force"), options.pop("events"), taken_out(options)
     _check_outputs(output, events, force, (trace, config, profile, *options["policy_files"]))
     stated, service = read_yaml_file(config), read_any_profile(profile)
-    core, unused = _about(stated, str(config))
+    unused = _without_effect(stated, str(config))
     from kvsweep.cluster.outcome.dataset import dataset
     from kvsweep.cluster.outcome.events import write_events
     from kvsweep.cluster.simulation.run import finish
@@ -149,13 +151,14 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
             say(f"{profile}: assumed, not measured")
         for line in unused:
             say(f"{config}: {line}")
-        if not is_compiled(core):
-            say("compiling the simulator, once (a minute or some)")
-    finished = finish(requests, stated, service, **options)
+    with progress("compiling the simulator, functions", quiet) as move:
+        finished = finish(requests, stated, service, progress=move, **options)
     if not quiet:
         for line in finished.unused[len(unused) :]:
             say(f"{config}: {line}")
         tell_notes(trace, finished.trace)
+        if not finished.is_compiled and options["compile"] is None:
+            say("answered by the plain source of the simulator, faster than compiling it (kvsweep warm does, for good)")
     ds = dataset(finished)
     write_netcdf(ds, output)
     if events is not None:
@@ -176,13 +179,12 @@ def _check_outputs(output: Path, events: Path | None, force: bool, inputs: tuple
         raise InputError(f"--events: {events} is the output, too; allowed: another name")
 
 
-def _about(stated: dict[str, Any], where: str) -> tuple[str, list[str]]:
-    """Return the core of a cluster file, and a line for what it states without effect."""
+def _without_effect(stated: dict[str, Any], where: str) -> list[str]:
+    """Return a line for what a cluster file states without effect."""
     from kvsweep.cluster.inputs.config import parse_config
     from kvsweep.cluster.inputs.notes import notes_of
 
-    config = parse_config(stated, where)
-    return config.core, notes_of(config, stated)
+    return notes_of(parse_config(stated, where), stated)
 
 
 def _limits(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, float]:

@@ -350,7 +350,7 @@ def _compile(job: _Job, pending: Mapping[str, Cell]) -> None:
         assert cell.config is not None
         kinds.setdefault((cell.config.core, *(name for _, name in policies_of(cell.config))), cell)
     if not all(is_compiled(core) for core, *_ in kinds):
-        job.show.note("compiling the simulator, once (a minute or some)")
+        job.show.note("compiling the simulator, once (half a minute or less)")
     for cell in kinds.values():
         assert cell.config is not None and cell.profile is not None
         trace = job.workloads.trace(cell.workload)
