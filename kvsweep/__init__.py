@@ -9,7 +9,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+import kvsweep.report  # noqa: F401  (offers ds.kvsweep.plot)
+from kvsweep.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kvsweep import catalog, cluster, policies

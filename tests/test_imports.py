@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 import kvsweep
 
 ROOT = Path(__file__).parents[1]
+ROOMS = ("kvsweep", "hardware", "tests", "benchmarks", "figures")
 HEAVY = ("numba", "numpy", "xarray", "matplotlib", "netCDF4", "pandas")
 
 
 def test_imports_run_one_way() -> None:
-    """The contract of `pyproject.toml`: cli, grid, costs, then results, catalog and policies, then units, errors."""
+    """The contracts of `pyproject.toml`: rooms in their order, and nowhere a circle."""
     tool = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([tool], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -41,6 +43,18 @@ def test_public_names() -> None:
         _ = kvsweep.swep
 
 
+def sources(*suffixes: str) -> list[Path]:
+    """Return the files of the repository with these suffixes; what is installed beside them left out."""
+    found = (path for room in ROOMS for path in (ROOT / room).rglob("*") if path.suffix in suffixes)
+    return [path for path in found if "node_modules" not in path.parts]
+
+
+def test_no_folder_holds_more_than_a_reader_takes_in() -> None:
+    folders = Counter(path.parent for path in sources(".py", ".js", ".mjs", ".css", ".html"))
+    assert len(folders) > 40
+    assert {str(folder): count for folder, count in folders.items() if count > 14} == {}
+
+
 def test_no_file_is_too_long() -> None:
-    for path in [*ROOT.glob("kvsweep/**/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/*.py")]:
+    for path in sources(".py"):
         assert len(path.read_text().splitlines()) <= 600, path

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvsweep.results import plots
+
 __all__ = ["write_comparison", "write_report"]
 
 
@@ -17,3 +19,13 @@ def __getattr__(name: str) -> Any:
 
         return write_comparison
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _figures() -> Any:
+    """Return the class of ``ds.kvsweep.plot``, which loads matplotlib."""
+    from kvsweep.report.plots.namespace import PlotNamespace
+
+    return PlotNamespace
+
+
+plots.offer(_figures)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from kvsweep.results import frame
+from kvsweep.results import frame, plots
 from kvsweep.results.analysis import studies, sweeps
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from kvsweep.report.plots.namespace import PlotNamespace
 
 
 @xr.register_dataset_accessor("kvsweep")
@@ -88,12 +85,9 @@ class KvsweepAccessor:
         return studies.winner(self._ds, over, value, of)
 
     @property
-    def plot(self) -> PlotNamespace:
+    def plot(self) -> Any:
         """Figures: ``.heatmap()``, ``.success_rate()``, ``.sufficient()``."""
-        # Imports run from report to results. The drawing is reached by name and when asked for, so that results
-        # neither depends on report nor loads matplotlib.
-        namespace: type[PlotNamespace] = importlib.import_module("kvsweep.report.plots.namespace").PlotNamespace
-        return namespace(self._ds)
+        return plots.figures(self._ds)
 
     def policy(self, name: str) -> xr.Dataset:
         """Return the results of one policy, by id (``performance_aware``) or by label (``IO-aware policy``)."""

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-import kvsweep
-import kvsweep.results.accessor
+import kvsweep.results.accessor  # noqa: F401  (registers ds.kvsweep)
 from kvsweep.errors import InputError, shown
 from kvsweep.results.attrs import to_attrs
 from kvsweep.results.names import attributes
 from kvsweep.results.netcdf import SCHEMA_VERSION
+from kvsweep.version import __version__
 
 REFERENCES = "analytic model: KVC-TierSim, HotStorage '26, doi 10.1145/3837053.3837336"
 ASSUMPTIONS = (
@@ -48,7 +48,7 @@ def common_attrs() -> dict[str, Any]:
     """Return the attributes every file carries."""
     return {
         "Conventions": "CF-1.11",
-        "source": f"kvsweep {kvsweep.__version__}",
+        "source": f"kvsweep {__version__}",
         "references": REFERENCES,
         "comment": ASSUMPTIONS,
         "kvsweep_schema_version": SCHEMA_VERSION,

@@ -17,10 +17,11 @@ from kvsweep.calibrate.runs.measures import measures, reuse, windows
 from kvsweep.calibrate.runs.replay import captured_graphs, limits_of, replay
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.step_profile import StepProfile, step_profile_text, step_times
+from kvsweep.cluster.inputs.vllm_defaults import assumed_blocks
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.simulation.lone_worker import Arrival, Served, run
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.limits import Limits, assumed_blocks
+from kvsweep.cluster.vllm.limits import Limits
 from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.errors import InputError
 from tests.calibrate.kernel_samples import write_profile

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from kvsweep.calibrate.runs.measured import Floats, MeasuredRun
 from kvsweep.cluster.inputs.step_profile import StepProfile, step_times
+from kvsweep.cluster.inputs.vllm_defaults import assumed_blocks, default_graphs
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.simulation.lone_worker import Arrival, Served, content_keys, run
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.limits import Limits, assumed_blocks, default_graphs
+from kvsweep.cluster.vllm.limits import Limits
 from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.errors import InputError, shown
 

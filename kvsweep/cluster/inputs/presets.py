@@ -9,9 +9,9 @@ import yaml
 from kvsweep.cluster.inputs.config import VLLM_BLOCK
 from kvsweep.cluster.inputs.service_profile import Profile, profile_mapping
 from kvsweep.cluster.inputs.step_profile import StepProfile
+from kvsweep.cluster.inputs.vllm_defaults import MEMORY_SHARE, assumed_blocks
 from kvsweep.cluster.policies.eviction import POLICIES as EVICTIONS
 from kvsweep.cluster.policies.gateway import POLICIES as GATEWAYS
-from kvsweep.cluster.vllm.limits import MEMORY_SHARE, assumed_blocks
 from kvsweep.errors import unknown_name
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from kvsweep.cluster.inputs.config import ClusterConfig, VllmGroup
 from kvsweep.cluster.inputs.step_profile import StepProfile, step_times
+from kvsweep.cluster.inputs.vllm_defaults import assumed_blocks, default_graphs
 from kvsweep.cluster.setup.closed_loop import PICO, turns
 from kvsweep.cluster.setup.initial_state import (
     LONGEST,
@@ -23,7 +24,7 @@ from kvsweep.cluster.setup.initial_state import (
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.state import Ints
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.limits import Limits, assumed_blocks, default_graphs
+from kvsweep.cluster.vllm.limits import Limits
 from kvsweep.cluster.vllm.state import Fleet, blocks_of, new_fleet, request_rows
 from kvsweep.errors import InputError
 from kvsweep.trace.model import Note, Trace, expand_runs, offsets_of

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-import kvsweep
 from kvsweep.errors import InputError
 from kvsweep.report.plots.style import styled
 from kvsweep.results.dataset import REFERENCES, timestamp
 from kvsweep.results.files import check_writable, replacing
+from kvsweep.version import __version__
 
 SUFFIXES = (".pdf", ".svg", ".png")
 
@@ -40,7 +40,7 @@ def _title(figure: Figure) -> str:
 
 
 def _metadata(title: str, kind: str) -> dict[str, str]:
-    tool = f"kvsweep {kvsweep.__version__}"
+    tool = f"kvsweep {__version__}"
     text = " — ".join(title.split("\n"))
     if kind == "pdf":  # matplotlib writes CreationDate itself, from SOURCE_DATE_EPOCH where that is set
         return {"Title": text, "Creator": tool, "Subject": REFERENCES}

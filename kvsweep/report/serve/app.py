@@ -10,12 +10,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware import Middleware
 from fastapi.responses import HTMLResponse
 
-import kvsweep
 from kvsweep.errors import InputError
 from kvsweep.report.serve.bodies import SimulateBody, SweepBody, details_of_input, details_of_types
 from kvsweep.report.serve.engine import Engine, Timings, Unavailable
 from kvsweep.report.serve.guard import Guard, Json
 from kvsweep.report.serve.page import dashboard
+from kvsweep.version import __version__
 
 
 def create_app(
@@ -37,7 +37,7 @@ def create_app(
     engine = Engine(policy_files, hardware)
     engine.check()
     app = FastAPI(
-        title="kvsweep", version=kvsweep.__version__, summary="Restore or recompute: single points and sweeps",
+        title="kvsweep", version=__version__, summary="Restore or recompute: single points and sweeps",
         # The pages FastAPI has for these load scripts from elsewhere.
         docs_url=None, redoc_url=None,
         middleware=[Middleware(Guard, names=host_names)],

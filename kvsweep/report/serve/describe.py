@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import kvsweep
 from kvsweep.catalog.load import PART_KINDS, Catalog
 from kvsweep.catalog.specs import USER_SOURCE, Entry
 from kvsweep.costs.deployment import DEFAULT_MODEL, deploy
@@ -24,6 +23,7 @@ from kvsweep.policies.registry import PolicySet
 from kvsweep.report.labels import label
 from kvsweep.report.serve.limits import LIMITS
 from kvsweep.results.analysis.ranking import simplest_first
+from kvsweep.version import __version__
 
 Values = dict[str, Any]
 
@@ -50,7 +50,7 @@ def describe(catalog: Catalog, policies: PolicySet) -> Values:
     listed = list(policies.values())
     order = simplest_first((len(policy.modes) for policy in listed), (policy.order for policy in listed))
     return {
-        "version": kvsweep.__version__,
+        "version": __version__,
         "catalog_sha256": catalog.sha256,
         "parts": {name: _entries(catalog, name, kind) for name, kind in PART_FIELDS.items()},
         "fields": [_field(field, group) for group, fields in _GROUPS.items() for field in fields.values()],

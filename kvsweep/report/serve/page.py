@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-import kvsweep
 from kvsweep.report.page import SCRIPTS, asset, content_security_policy, fill, strict_script, viewer_markup
+from kvsweep.version import __version__
 
 PACKAGE = "kvsweep.report.serve"
 
@@ -19,7 +19,7 @@ def dashboard() -> tuple[str, str]:
     script = strict_script([*map(asset, (*SCRIPTS, "data/source.js")), *(asset(name, PACKAGE) for name in OWN_SCRIPTS)])
     page = fill(
         asset("dashboard.html", PACKAGE),
-        {"version": escape(kvsweep.__version__), "style": style, "viewer": viewer_markup(), "script": script},
+        {"version": escape(__version__), "style": style, "viewer": viewer_markup(), "script": script},
     )
     policy = content_security_policy(script, style)
     return page, f"{policy}; connect-src 'self'; frame-ancestors 'none'"

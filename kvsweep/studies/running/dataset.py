@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-import kvsweep
 from kvsweep.cluster.outcome.dataset import REFERENCES, foresight
 from kvsweep.results.attrs import to_attrs
 from kvsweep.results.dataset import common_attrs, text_array, timestamp
 from kvsweep.results.names import NAMES, attributes
 from kvsweep.studies.axes import Axis
 from kvsweep.studies.metrics import NO_CAUSE, ONLY_SOME, SHAPES, STATISTICS
+from kvsweep.studies.running.outcome import Outcome
 from kvsweep.studies.study import study_mapping
-
-if TYPE_CHECKING:
-    from kvsweep.studies.running.run import Outcome
+from kvsweep.version import __version__
 
 STATES = ("pending", "done", "failed")
 """States of a cell, in the order of their codes."""
@@ -143,7 +141,7 @@ def _about(outcome: Outcome, records: Sequence[Mapping[str, Any] | None]) -> dic
     return {
         "title": study.title,
         "history": f"{timestamp()} kvsweep cluster sweep",
-        "source": f"kvsweep {kvsweep.__version__}",
+        "source": f"kvsweep {__version__}",
         "references": REFERENCES,
         "comment": COMMENT,
         "kvsweep_result": "cluster_study",

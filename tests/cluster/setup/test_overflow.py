@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 import kvsweep.cluster
 from kvsweep.catalog import load
-from kvsweep.cluster.engine import columns as eng
 from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
 from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.cluster.inputs.service_profile import Profile, parse_profile
@@ -42,13 +40,9 @@ def test_scaled_is_the_quotient_of_the_product(value: int, factor: int, divisor:
 @given(st.integers(0, col.NEVER), st.integers(0, 10**18), st.integers(0, 10**18), st.integers(1, 10**9))
 def test_timeouts_are_exact_up_to_the_end_of_the_clock(began: int, base: int, per: int, tokens: int) -> None:
     """With a clock of the width it has: numpy would warn of an overflow, which fails the test."""
-    request = np.zeros((1, eng.N_REQUEST), dtype=np.int64)
-    run = np.zeros(eng.N_RUN, dtype=np.int64)
-    request[0, eng.FETCH_WANTED], request[0, eng.FETCH_BEGAN] = tokens, began
-    run[col.PAGE], run[eng.TIMEOUT], run[eng.TIMEOUT_PER_KI] = 1, base, per
-    state: Any = SimpleNamespace(request=request, run=run)
+    since, wanted, per_ki = np.array([began + base, tokens, per])
     with np.errstate(over="raise"):
-        assert waits_until(state, 0) == min(col.NEVER, began + base + per * tokens // 1024)
+        assert waits_until(since, wanted, per_ki) == min(col.NEVER, began + base + per * tokens // 1024)
 
 
 def with_l3(**l3: Any) -> ClusterConfig:

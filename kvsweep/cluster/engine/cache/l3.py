@@ -116,8 +116,11 @@ def _read_batch(s: State, w: int, r: int) -> None:
 
 def waits_until(s: State, r: int) -> int:
     """Return until when request `r` waits for its prefetch [ps], at most NEVER; -1 where it does not."""
-    state = s.request[r, eng.FETCH_STATE]
-    return stop(s, r) if eng.FETCH_QUEUED <= state < eng.FETCH_ENDED else -1
+    request = s.request[r]
+    if not eng.FETCH_QUEUED <= request[eng.FETCH_STATE] < eng.FETCH_ENDED:
+        return -1
+    since, tokens = request[eng.FETCH_BEGAN] + s.run[eng.TIMEOUT], request[eng.FETCH_WANTED] * s.run[col.PAGE]
+    return stop(s.run[eng.STOP_POLICY], since, tokens, s.run[eng.TIMEOUT_PER_KI])
 
 
 def close(s: State, w: int, r: int) -> None:
