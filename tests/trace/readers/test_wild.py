@@ -13,7 +13,7 @@ from kvsweep.trace.read import ReadOptions, read_trace
 from kvsweep.trace.stats import trace_stats
 from tests.trace.naive import prompts
 
-CASES = Path(__file__).parent / "cases"
+CASES = Path(__file__).parents[1] / "cases"
 
 RIGHT: dict[str, dict[str, Any]] = {
     "aibrix.jsonl": {"requests": 3, "seconds": 0.5, "tokens": 310},
