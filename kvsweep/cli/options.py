@@ -82,15 +82,6 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and value != ()}
 
 
-def check_page(option: str, path: Path, force: bool) -> None:
-    """Refuse early a path that is no place for an HTML page: by its suffix, or as `check_writable` does."""
-    from kvsweep.results.files import check_writable
-
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{option}: {path} does not end in .html; allowed: .html, .htm")
-    check_writable(path, force, option)
-
-
 def say(line: str) -> None:
     """Print `line` on stderr, which keeps stdout for the result."""
     click.echo(line, err=True)

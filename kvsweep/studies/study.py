@@ -48,6 +48,8 @@ class Study:
     slos: Mapping[str, Mapping[str, float]]
     keep: tuple[Mapping[str, Any], ...]
     policy_files: tuple[Path, ...] = ()
+    inputs: tuple[Path, ...] = ()
+    """Files that are read for it, its own among them."""
     regret: bool = False
     """Whether the oracle is run for every cell that lacks it, so that all have a regret."""
 
@@ -81,7 +83,8 @@ def read_study(path: Path, axes: Sequence[str] = (), policy_files: Sequence[Path
             raise InputError(f"--axis: {shown(text)}; allowed: NAME=VALUES, as in ttl=1,10,60")
         listed = values.get("axes") or {}
         values["axes"] = {**(listed if isinstance(listed, Mapping) else {}), name.strip(): given.strip()}
-    return parse_study(values, str(path), path.parent, policy_files)
+    study = parse_study(values, str(path), path.parent, policy_files)
+    return replace(study, inputs=(path, *study.inputs))
 
 
 def parse_study(
@@ -112,11 +115,20 @@ def parse_study(
         slos=_slos(values.get("slo"), f"{where}: slo"),
         keep=(),
         policy_files=tuple(policy_files),
+        inputs=(*policy_files, *_files(values.get("cluster"), inputs, traces, folder)),
         regret=_regret(values.get("regret", False), cluster, f"{where}: regret"),
     )
     if study.n_cells > LARGEST:
         raise InputError(f"{where}: axes: {study.n_cells} simulations; allowed: at most {LARGEST}")
     return replace(study, keep=_keep(values.get("keep"), study))
+
+
+def _files(
+    cluster: Any, inputs: Mapping[str, list[Any]], traces: Mapping[str, TraceSpec], folder: Path
+) -> tuple[Path, ...]:
+    """Return the files that a study names; those of shipped profiles are none of its own."""
+    named = [cluster, *inputs["profile"], *(getattr(spec, "file", None) for spec in traces.values())]
+    return tuple(folder / each for each in named if isinstance(each, str))
 
 
 def _regret(given: Any, cluster: Mapping[str, Any], where: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import (
     AXES_HELP,
     NUMBERS_HELP,
@@ -88,8 +89,7 @@ def overhead(
 
     plan = make_overhead_plan(given_options(options), {name: dashed(name) for name in options})
     drawn = _figure_files(figure_prefix)
-    _check_files([output] if output else [], "--output", force)
-    _check_files(drawn, "--figure-prefix", force)
+    check_outputs({"--output": output, "--figure-prefix": drawn}, force)
     waiting = compiling(plan)
     if waiting and not quiet:
         say(f"compiling {', '.join(waiting)} (once for each policy and machine, a few seconds) …")
@@ -120,13 +120,6 @@ def _figure_files(prefix: Path | None) -> list[Path]:
     suffix = prefix.suffix if prefix.suffix in FIGURE_SUFFIXES else ".pdf"
     stem = prefix.name.removesuffix(suffix)
     return [prefix.with_name(f"{stem}_{name}{suffix}") for name in FIGURES]
-
-
-def _check_files(files: list[Path], option: str, force: bool) -> None:
-    from kvsweep.results.files import check_writable
-
-    for file in files:
-        check_writable(file, force, option)
 
 
 def _save(ds: xr.Dataset, output: Path | None, drawn: list[Path], quiet: bool) -> None:

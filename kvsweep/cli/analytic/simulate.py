@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import NUMBERS_HELP, dashed, given_options, model_options, output_options, say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
 from kvsweep.costs.inputs import SIMULATE_DEFAULTS, WORKLOAD_FIELDS
@@ -42,12 +43,11 @@ def simulate(output: Path | None, force: bool, output_format: str | None, quiet:
     """
     from kvsweep.grid.plan import notes
     from kvsweep.grid.simulate import simulate_plan, simulation_plan
-    from kvsweep.results.files import check_writable, replacing
+    from kvsweep.results.files import replacing
 
     given = given_options(options)
     plan = simulation_plan(given, {name: dashed(name) for name in options})
-    if output is not None:
-        check_writable(output, force)
+    check_outputs({"--output": output}, force)
     result = simulate_plan(plan)
     for line in result.pop("warnings"):
         if not (quiet and line in notes(plan)):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvsweep.cli.analytic.sweep_study import RUN_SETTINGS, merged
+from kvsweep.cli.files import check_outputs, check_page
 from kvsweep.cli.options import (
     AXES_HELP,
     NUMBERS_HELP,
-    check_page,
     dashed,
     given_options,
     model_options,
@@ -114,14 +114,13 @@ def _task(study: Path | None, given: dict[str, Any], weak: tuple[str, ...]) -> _
 
 def _check_output(task: _Task, show: _Show) -> None:
     from kvsweep.grid.estimate import result_size
-    from kvsweep.results.files import check_writable
     from kvsweep.results.table import MAX_ROWS
 
     if show.report is not None:
-        _check_report(task, show.report, show.force)
+        _check_report(task, show.report)
+    check_outputs({"--output": show.output, "--report": show.report}, show.force)
     if show.output is None:
         return
-    check_writable(show.output, show.force)
     rows, _ = result_size(task.plan, task.reduction)
     if show.output.suffix == ".csv" and rows > MAX_ROWS and not show.force:
         raise InputError(
@@ -129,12 +128,12 @@ def _check_output(task: _Task, show: _Show) -> None:
         )
 
 
-def _check_report(task: _Task, path: Path, force: bool) -> None:
+def _check_report(task: _Task, path: Path) -> None:
     from kvsweep.report.payload import DEFAULT_BUDGET, check_budget
 
     if task.reduction is not None:
         raise InputError("--report: a reduction has no points to show; allowed: --report without --reduce")
-    check_page("--report", path, force)
+    check_page("--report", path)
     check_budget({name: len(points) for name, points in task.plan.axes.items()}, DEFAULT_BUDGET)
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.errors import InputError
-from kvsweep.results.files import check_writable, replacing
+from kvsweep.results.files import replacing
 
 if TYPE_CHECKING:
     from kvsweep.catalog.specs import Model
@@ -95,7 +96,8 @@ def fit(sources: Sequence[str], output: Path, force: bool, quiet: bool, **option
 def _check_output(output: Path, force: bool) -> None:
     if output.suffix not in (".yaml", ".yml"):
         raise InputError(f"--output: {output} has no known suffix; allowed: .yaml, .yml")
-    check_writable(output, force)
+    sources = click.get_current_context().params["sources"]
+    check_outputs({"--output": output}, force, [Path(source) / "meta.yaml" for source in sources])
 
 
 def _check_options(others: Sequence[str], source: str) -> None:
@@ -210,21 +212,25 @@ def print_lines(lines: Sequence[Any]) -> None:
 def check(profile: str, source: Path | None, figure: Path | None, output_format: str, force: bool) -> None:
     """Print the error, domain and origin of each model of PROFILE, a file or the name of a shipped one."""
     from kvsweep.calibrate.check import compared, service_summary, summary
-    from kvsweep.cluster.inputs.profiles import read_any_profile
+    from kvsweep.cluster.inputs.profiles import find_profile, read_any_profile
     from kvsweep.cluster.inputs.service_profile import Profile
 
     if (figure is None) != (source is None):
         raise InputError("--figure, --source: one without the other; allowed: both, or neither")
     read = read_any_profile(profile)
-    lines = service_summary(read) if isinstance(read, Profile) else summary(read)
-    click.echo(to_json([asdict(line) for line in lines])) if output_format == "json" else print_lines(lines)
-    if figure is not None and source is not None:
+    if figure is not None:
+        from kvsweep.report.plots.files import check_target
+
         if isinstance(read, Profile):
             raise InputError(f"--figure: {profile} holds service models; allowed: a step profile")
-        from kvsweep.report.plots.files import check_target, write_figure
+        check_target(figure, "--figure")
+        check_outputs({"--figure": figure}, force, [find_profile(profile)])
+    lines = service_summary(read) if isinstance(read, Profile) else summary(read)
+    click.echo(to_json([asdict(line) for line in lines])) if output_format == "json" else print_lines(lines)
+    if figure is not None and source is not None and not isinstance(read, Profile):
+        from kvsweep.report.plots.files import write_figure
         from kvsweep.report.plots.measured.validation import fit_figure
 
-        check_target(figure, force)
         parts = [
             (each.title, each.x, each.measured, each.fitted) for each in compared(read, source, _model(read.model))
         ]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
 from kvsweep.errors import InputError
-from kvsweep.results.files import check_writable, replacing
+from kvsweep.results.files import replacing
 
 if TYPE_CHECKING:
     from kvsweep.calibrate.runs.replay import Replay
@@ -48,14 +49,15 @@ def validate(
     from kvsweep.cluster.inputs.profiles import find_profile
     from kvsweep.cluster.inputs.step_profile import read_step_profile
 
-    if output is not None:
-        if output.suffix != ".csv":
-            raise InputError(f"--output: {output} has no known suffix; allowed: .csv")
-        check_writable(output, options["force"])
+    if output is not None and output.suffix != ".csv":
+        raise InputError(f"--output: {output} has no known suffix; allowed: .csv")
     if figures is not None and not figures.is_dir():
         raise InputError(f"--figures: {figures} is not a folder; allowed: one that exists")
+    check_outputs({"--output": output}, options["force"])
     profile = read_step_profile(find_profile(given))
     measured = [read_run(path, workload) for path in runs]
+    drawn = [file for run in measured for file in _figure_files(figures, run.name).values()] if figures else []
+    check_outputs({"--figures": drawn}, options["force"])
     changes = {"n_blocks": options["blocks"]} if options["blocks"] else {}
     replays = [replay(run, profile, **changes) for run in measured]
     found = [measures(each) for each in replays]
@@ -140,6 +142,11 @@ def _label(name: str) -> str:
     return "-".join(part for part in path.parts[-3:] if part not in ("/", "vllm")) or "run"
 
 
+def _figure_files(folder: Path, run: str) -> dict[str, Path]:
+    """Return the files of the figures of a run."""
+    return {name: folder / f"{_label(run)}-{name}.svg" for name in ("scatter", "errors", "windows")}
+
+
 def _draw(replay: Replay, folder: Path, force: bool) -> None:
     from kvsweep.calibrate.runs.measures import pairs, windows
     from kvsweep.report.plots.files import write_figure
@@ -156,7 +163,6 @@ def _draw(replay: Replay, folder: Path, force: bool) -> None:
             stem, windows(run, run.first_token, run.finish), windows(run, replay.first_token, replay.finish)
         ),
     }
-    for name, figure in made.items():
-        target = folder / f"{stem}-{name}.svg"
-        write_figure(figure, target, force)
+    for name, target in _figure_files(folder, replay.run.name).items():
+        write_figure(made[name], target, force)
         say(f"wrote {target}")

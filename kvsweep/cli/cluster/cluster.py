@@ -10,13 +10,14 @@ import click
 
 from kvsweep.cli.cluster.plan import plan
 from kvsweep.cli.cluster.sweep import sweep
+from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.cli.progress import progress
 from kvsweep.cli.slo import limits_of
 from kvsweep.cli.trace_options import ALIAS, taken_out, tell_notes, told_options
 from kvsweep.errors import InputError
-from kvsweep.results.files import check_writable, replacing
+from kvsweep.results.files import replacing
 
 _PATH = click.Path(path_type=Path)
 
@@ -59,11 +60,9 @@ def init(name: str, output: Path, profile: Path, force: bool, fidelity: str, **g
     For vLLM workers the profile is one of the step profiles that come with kvsweep, by GPU and model.
     """
     from kvsweep.cluster.inputs.presets import VLLM
+    from kvsweep.cluster.inputs.profiles import shipped_files
 
-    if output.resolve() == profile.resolve():
-        raise InputError(f"--profile: {profile} is the cluster file, too; allowed: another name")
-    for path, option in ((output, "--output"), (profile, "--profile")):
-        check_writable(path, force, option)
+    check_outputs({"--output": output, "--profile": profile}, force, shipped_files())
     if name == VLLM:
         texts, about = _vllm_files(fidelity, given)
     else:
@@ -136,7 +135,7 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
     from kvsweep.cluster.inputs.profiles import read_any_profile
 
     force, events, told = options.pop("force"), options.pop("events"), taken_out(options)
-    _check_outputs(output, events, force, (trace, config, profile, *options["policy_files"]))
+    check_outputs({"--output": output, "--events": events}, force)
     stated, service = read_yaml_file(config), read_any_profile(profile)
     unused = _without_effect(stated, str(config))
     from kvsweep.cluster.outcome.dataset import dataset
@@ -165,18 +164,6 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
         write_events(finished, events)
     if not quiet:
         say(f"wrote {output}: {ds.sizes['request']} requests, {int(ds['rejected'].sum())} of them rejected")
-
-
-def _check_outputs(output: Path, events: Path | None, force: bool, inputs: tuple[Path, ...]) -> None:
-    """Refuse outputs that cannot be written, or are each other or one of the `inputs`, which are to survive."""
-    for path, option in ((output, "--output"), (events, "--events")):
-        if path is None:
-            continue
-        check_writable(path, force, option)
-        if path.exists() and any(given.exists() and path.samefile(given) for given in inputs):
-            raise InputError(f"{option}: {path} is an input, too; allowed: another name")
-    if events is not None and events.resolve() == output.resolve():
-        raise InputError(f"--events: {events} is the output, too; allowed: another name")
 
 
 def _without_effect(stated: dict[str, Any], where: str) -> list[str]:

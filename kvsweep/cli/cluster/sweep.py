@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.options import POLICY_FILES, check_page, say
+from kvsweep.cli.files import check_outputs, check_page
+from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column, print_wide_table, to_csv, to_json
 from kvsweep.cli.progress import progress
 from kvsweep.errors import InputError, ResultError
@@ -58,16 +59,18 @@ def sweep(
     from kvsweep.studies.study import read_study
 
     if given["report"] is not None:
-        check_page("--report", given["report"], given["force"])
+        check_page("--report", given["report"])
     found = read_study(study, axes, given["policy_files"])
+    check_outputs({"--report": given["report"]}, given["force"], found.inputs)
     if given["dry_run"]:
         _estimate(found, output, threads, given)
         return
     if given["partial"]:
         _partial(found, output, given["force"], quiet)
         return
-    from kvsweep.studies.running.run import Show, run_study
+    from kvsweep.studies.running.run import Show, check_output, run_study
 
+    check_output(output, given["force"], found.inputs)
     note = (lambda line: None) if quiet else say
     for label, profile in found.profiles.items():
         if profile.kind == "assumed":
@@ -144,7 +147,7 @@ def _partial(study: Study, output: Path | None, force: bool, quiet: bool) -> Non
 
     if output is None:
         raise InputError("--partial: has no effect without --output; allowed: both")
-    check_output(output, force)
+    check_output(output, force, study.inputs)
     outcome = begin(study, Workloads(study))
     outcome.resume(read_journal(journal_path(output))[0], journal_path(output), force)
     ds = study_dataset(outcome)
@@ -157,7 +160,7 @@ def _estimate(study: Study, output: Path | None, threads: int | None, given: dic
     from kvsweep.studies.running.estimate import estimate
     from kvsweep.studies.running.run import check_output, checked_threads
 
-    check_output(output, given["force"])
+    check_output(output, given["force"], study.inputs)
     expected = estimate(study, checked_threads(threads))
     form = given["output_format"] or "table"
     if form == "json":

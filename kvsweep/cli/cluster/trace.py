@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import given_options, output_options, say
 from kvsweep.cli.output import Column, print_table, to_csv, to_json
 from kvsweep.cli.trace_options import (
@@ -260,10 +261,7 @@ def _suffixed(path: Path | None) -> Path | None:
 
 
 def _check_output(output: Path | None, force: bool) -> None:
-    from kvsweep.results.files import check_writable
-
-    if output is not None:
-        check_writable(output, force)
+    check_outputs({"--output": output}, force)
 
 
 def _write(found: Trace, output: Path | None, form: str, quiet: bool) -> None:

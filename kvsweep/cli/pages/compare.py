@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kvsweep.cli.options import check_page, say
+from kvsweep.cli.files import check_outputs, check_page
+from kvsweep.cli.options import say
 from kvsweep.cli.output import FORMATS, Column, print_table, to_csv, to_json
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def compare(file_a: Path, file_b: Path, output_format: str, report: Path | None,
     from kvsweep.results.netcdf import open_dataset
 
     if report is not None:
-        check_page("--report", report, force)
+        check_page("--report", report)
+        check_outputs({"--report": report}, force)
     with open_dataset(file_a) as a, open_dataset(file_b) as b:
         found = compare_datasets(a, b)
         if report is not None:

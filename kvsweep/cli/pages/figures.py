@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import say
 from kvsweep.cli.pages.figures_study import curve, pareto, study_map, winner
 from kvsweep.errors import InputError, shown
@@ -159,7 +160,8 @@ def _draw_sweep(
     from kvsweep.report.plots.files import check_target, write_figure
     from kvsweep.results.netcdf import open_dataset
 
-    check_target(*target)
+    check_target(target[0])
+    check_outputs({"--output": target[0]}, target[1])
     chosen = _choices(select)
     with open_dataset(input_file) as ds:
         _check_axes(ds, axes)
@@ -188,7 +190,8 @@ def _draw_catalog(make: Callable[[Catalog], Figure], hardware: tuple[Path, ...],
     from kvsweep.catalog.load import load
     from kvsweep.report.plots.files import check_target, write_figure
 
-    check_target(output, force)
+    check_target(output)
+    check_outputs({"--output": output}, force)
     write_figure(make(load(hardware, "--hardware")), output, force)
     say(f"wrote {output}")
 

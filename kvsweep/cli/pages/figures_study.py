@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import say
 from kvsweep.errors import InputError, shown
 
@@ -108,7 +109,8 @@ def _draw(
     from kvsweep.results.analysis.studies import require_study
     from kvsweep.results.netcdf import open_dataset
 
-    check_target(output, force)
+    check_target(output)
+    check_outputs({"--output": output}, force)
     chosen: dict[str, str] = {}
     for text in select:
         name, sign, point = text.partition("=")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from kvsweep.cli.options import check_page, say
+from kvsweep.cli.files import check_outputs, check_page
+from kvsweep.cli.options import say
 from kvsweep.errors import InputError
 
 
@@ -32,7 +33,8 @@ def report(sweep: Path, output: Path | None, force: bool, max_points: int) -> No
     if not sweep.is_file():
         raise InputError(f"{sweep}: no such file")
     path = output or sweep.with_suffix(".html")
-    check_page("--output", path, force)
+    check_page("--output", path)
+    check_outputs({"--output": path}, force)
     with open_dataset(sweep) as dataset:
         write_report(dataset, path, cells_budget=max_points)
     say(f"wrote {path} ({path.stat().st_size / 1e6:.3g} MB)")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import given_options, say
 from kvsweep.cli.output import FORMATS, Column, print_table, to_csv, to_json
 from kvsweep.cli.trace_options import TOLD, tell_notes, told_options
@@ -69,16 +70,19 @@ def with_options(*options: Option[Any]) -> Option[Any]:
     return decorate
 
 
-def check_files(given: Mapping[str, Any], output: Path | None) -> None:
-    """Refuse early a drawing or a Dataset that cannot be written."""
-    from kvsweep.results.files import check_writable
-
+def check_files(given: Mapping[str, Any], output: Path | None, labels: Sequence[str] = ("",)) -> None:
+    """Refuse early a drawing or a Dataset that cannot be written, under its name with any of the `labels`."""
     for option, path, suffixes in (("--output", output, DRAWINGS), ("--data", given["data"], (".nc",))):
-        if path is None:
-            continue
-        if path.suffix not in suffixes:
+        if path is not None and path.suffix not in suffixes:
             raise InputError(f"{option}: {path} has no known suffix; allowed: {', '.join(suffixes)}")
-        check_writable(path, given["force"], option)
+    paths = {"--output": output, "--data": given["data"]}
+    several = {option: [named(path, label) for label in labels] for option, path in paths.items() if path is not None}
+    check_outputs(several, given["force"])
+
+
+def named(path: Path, label: str) -> Path:
+    """Return `path` with a label at the end of its stem."""
+    return path.with_name(f"{path.stem}{label}{path.suffix}")
 
 
 def write_data(ds: xr.Dataset, path: Path | None, given: Mapping[str, Any]) -> None:

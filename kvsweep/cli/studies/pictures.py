@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvsweep.cli.cluster.sweep import require_all_cells
-from kvsweep.cli.options import POLICY_FILES, check_page, say
+from kvsweep.cli.files import check_outputs, check_page
+from kvsweep.cli.options import POLICY_FILES, say
 from kvsweep.cli.output import Column
 from kvsweep.cli.progress import progress
 from kvsweep.cli.studies import options
@@ -283,7 +284,8 @@ def analytic(ttft: float, policy_files: Sequence[Path], page: Path | None, **giv
     from kvsweep.studies.shipped.analytic import beside
 
     if page is not None:
-        check_page("--output", page, given["force"])
+        check_page("--output", page)
+        check_outputs({"--output": page, "--data": given["data"]}, given["force"])
     if not 1e-6 <= ttft <= 1e6:
         raise InputError(f"--ttft: {ttft:g}; allowed: 1e-06 to 1e+06 s")
     profile = _begin({**given, "output": None})

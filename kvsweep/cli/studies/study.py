@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -112,22 +111,22 @@ def _compare(
     from kvsweep.studies.shipped.beside import rows_of
     from kvsweep.studies.shipped.published import coding_trace, profiles, recorded_sessions
 
-    options.check_files(given, given["output"])
     told = options.taken_trace(given)
-    found = profiles({"8B": given["profile_8b"], "32B": given["profile_32b"]})
     recorded = None if given["trace"] is not None else recorded_sessions()
     traces = [given["trace"]] if given["trace"] is not None else [None, *([recorded] if recorded else [])]
+    labelled = [coding_trace(path, told) for path in traces]
+    specs = {f"_{spec.label}" if number else "": spec for number, spec in enumerate(labelled)}
+    options.check_files(given, given["output"], list(specs))
+    found = profiles({"8B": given["profile_8b"], "32B": given["profile_32b"]})
     rows: list[dict[str, Any]] = []
     verdicts: dict[str, bool] = {}
-    for path in traces:
-        spec = coding_trace(path, told)
+    for label, spec in specs.items():
         options.tell_trace(spec, given)
         with progress(f"simulating, {spec.label}", given["quiet"]) as move:
             ds = run(found, spec, tuple(range(given["seeds"])), _fidelities(given), progress=move)
-        several = f"_{spec.label}" if len(traces) > 1 and path is not None else ""
-        options.write_data(ds, _named(given["data"], several), given)
-        target = _named(given["output"], several)
-        options.write_drawing(lambda ds=ds: draw(ds), target, given["force"] or bool(several), given)  # type: ignore[misc]
+        options.write_data(ds, given["data"] and options.named(given["data"], label), given)
+        target = given["output"] and options.named(given["output"], label)
+        options.write_drawing(lambda ds=ds: draw(ds), target, given["force"], given)  # type: ignore[misc]
         rows += rows_of(ds, names, at)
         verdicts |= {f"{spec.label}: {what}": holds for what, holds in checks(ds).items()}
     notes = ["load: arrivals at the paper's rates, or at the trace's own pace; the paper's figures are of its rates.",
@@ -136,10 +135,6 @@ def _compare(
     broken = [what for what, holds in verdicts.items() if not holds]
     if broken:
         raise ResultError(f"does not hold: {'; '.join(broken)}")
-
-
-def _named(path: Path | None, label: str) -> Path | None:
-    return None if path is None else path.with_name(f"{path.stem}{label}{path.suffix}")
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:

@@ -61,6 +61,11 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
+def shipped_files() -> list[Path]:
+    """Return the files of hardware, models and profiles that come with kvsweep."""
+    return sorted(Path(str(resources.files("kvsweep.hardware"))).rglob("*.yaml"))
+
+
 def _step_names() -> list[str]:
     return [name for name in shipped() if not name.endswith("-service")]
 

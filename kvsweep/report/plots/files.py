@@ -15,11 +15,10 @@ from kvsweep.version import __version__
 SUFFIXES = (".pdf", ".svg", ".png")
 
 
-def check_target(path: Path, force: bool = False) -> None:
-    """Raise InputError before any work when `path` cannot be written or has no suffix of `SUFFIXES`."""
+def check_target(path: Path, option: str = "--output") -> None:
+    """Raise InputError when `path` has no suffix of `SUFFIXES`."""
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"--output: {path}: suffix {path.suffix or 'missing'}; allowed: {', '.join(SUFFIXES)}")
-    check_writable(path, force)
+        raise InputError(f"{option}: {path}: suffix {path.suffix or 'missing'}; allowed: {', '.join(SUFFIXES)}")
 
 
 def write_figure(figure: Figure, path: Path, force: bool = False, dpi: float | None = None) -> None:
@@ -29,7 +28,8 @@ def write_figure(figure: Figure, path: Path, force: bool = False, dpi: float | N
 
     With SOURCE_DATE_EPOCH set, equal figures give equal bytes; PNG carries no date at all.
     """
-    check_target(path, force)
+    check_target(path)
+    check_writable(path, force)
     kind = path.suffix.lower()[1:]
     with replacing(path) as temporary, styled():
         figure.savefig(temporary, format=kind, metadata=_metadata(_title(figure), kind), dpi=dpi or "figure")

@@ -96,7 +96,7 @@ def run_study(
 ) -> xr.Dataset:
     """Return the Dataset of a study, written to `output` if that is a file; see `sweep`."""
     show = show or Show()
-    check_output(output, force)
+    check_output(output, force, study.inputs)
     n_threads = checked_threads(threads)
     workloads = Workloads(study, HELD)
     outcome = begin(study, workloads)
@@ -129,10 +129,10 @@ def run_study(
     return ds
 
 
-def check_output(output: Path | None, force: bool) -> None:
-    """Refuse early an output that cannot be written; one whose journal is there is a study to be continued."""
+def check_output(output: Path | None, force: bool, inputs: Sequence[Path]) -> None:
+    """Refuse early an output that cannot be written, or is an input; one whose journal is there is to be continued."""
     if output is not None:
-        check_writable(output, force or journal_path(output).exists())
+        check_writable(output, force or journal_path(output).exists(), inputs=inputs)
 
 
 def checked_threads(threads: int | None) -> int:

@@ -56,7 +56,7 @@ def test_init_writes_comments_and_refuses_to_overwrite(folder: Path) -> None:
     [
         (("cluster", "init", "--preset", "qwen3-8b-2p1d", "--force"), "--preset: no 'qwen3-8b-2p1d'; did you mean"),
         (("cluster", "init", "--gpu", "l20y", "--force"), "--gpu: no 'l20y'"),
-        (("cluster", "init", "-o", "a.yaml", "--profile", "a.yaml"), "--profile: a.yaml is the cluster file, too"),
+        (("cluster", "init", "-o", "a.yaml", "--profile", "a.yaml"), "--profile: a.yaml is what --output writes, too"),
         (("cluster", "init", "-o", "a.txt"), "--output: a.txt has no known suffix; allowed: .yaml, .yml"),
         ((*RUN[:-1], "run.csv"), "--output: run.csv has no known suffix; allowed: .nc"),
         ((*RUN[:2], "none.jsonl", *RUN[3:]), "none.jsonl: No such file"),
@@ -113,7 +113,7 @@ def test_the_event_log(folder: Path) -> None:
     assert len({span["tid"] for span in spans if span["ph"] == "X"}) == n_requests
     assert {span["name"] for span in spans} >= {"prefill", "hand off", "decode"}
     done = run(*RUN, "--force", "--events", "run.nc")
-    assert done.exit_code == 2 and "--events: run.nc is the output, too" in done.stderr
+    assert done.exit_code == 2 and "--events: run.nc is what --output writes, too" in done.stderr
 
 
 def test_a_dropped_file_is_chosen_by_its_name(folder: Path) -> None:

@@ -188,7 +188,7 @@ def test_sample_keeps_groups(tmp_path: Path) -> None:
         (["convert", "t.jsonl", "--spread", "0"], "--spread: '0' is out of range"),
         (["convert", "t.jsonl", "--spread", "x"], "--spread: 'x' is not a number"),
         (["convert", "t.jsonl", "-o", "x.nc"], "--output: x.nc has no known suffix; allowed: .jsonl"),
-        (["convert", "t.jsonl", "-o", "t.jsonl"], "--output: t.jsonl exists"),
+        (["convert", "t.jsonl", "-o", "t.jsonl"], "--output: t.jsonl is an input, too"),
         (["convert", "t.jsonl", "-o", "no/t.jsonl"], "--output: the folder no does not exist"),
         (["sample", "t.jsonl"], "--share: missing"),
         (["sample", "t.jsonl", "--share", "0"], "--share: '0' is out of range"),
