@@ -49,6 +49,7 @@ class Plan:
     config: Mapping[str, Any]
     dtype: str = "f4"
     squeeze: bool = True
+    policy_files: tuple[Path, ...] = ()
     given: frozenset[str] = field(default_factory=frozenset)
     spell: Mapping[str, str] = field(default_factory=dict)
 
@@ -150,6 +151,7 @@ def make_plan(
     return Plan(
         axes=axes, deployments=deployments, policies=policies, catalog=catalog,
         config=_resolved(config), dtype=dtype, squeeze=squeeze,
+        policy_files=tuple(_paths(given.get("policy_files", ()), names["policy_files"])),
         given=frozenset(given), spell=spell or {},
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.analytic.sweep_study import RUN_SETTINGS, merged
+from kvsweep.cli.analytic.sweep_study import RUN_SETTINGS, foreign_code, merged
 from kvsweep.cli.files import check_outputs, check_page
 from kvsweep.cli.options import (
     AXES_HELP,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 )
 @click.option("--threads", type=int, metavar="N", show_default="all cores", help="Cores to use.")
 @click.option("--summary", is_flag=True, help="Print success rates even with --output; without it they always are.")
+@click.option("--no-policy-files", is_flag=True, help="Refuse a study that names Python files of its own to run.")
 @click.option("--dry-run", is_flag=True, help="Check everything, print size, memory and time, and write nothing.")
 @click.option(
     "--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write an interactive report, too."
@@ -55,10 +56,11 @@ def sweep(study: Path | None, **options: Any) -> None:
     """
     names = ("output", "report", "force", "output_format", "quiet", "summary", "dry_run")
     show = _Show(*(options.pop(name) for name in names))
+    refuse = options.pop("no_policy_files")
     given = given_options(options)
     source = click.get_current_context().get_parameter_source("policy_files")
     of_environment = source is click.core.ParameterSource.ENVIRONMENT
-    task = _task(study, given, ("policy_files",) if of_environment else ())
+    task = _task(study, given, ("policy_files",) if of_environment else (), refuse)
     _check_output(task, show)
     if show.dry_run:
         _print_estimate(task, show)
@@ -93,13 +95,18 @@ class _Task:
     threads: int | None
 
 
-def _task(study: Path | None, given: dict[str, Any], weak: tuple[str, ...]) -> _Task:
-    """Return the task that `study` and the options `given` describe; the file overrides those named in `weak`."""
+def _task(study: Path | None, given: dict[str, Any], weak: tuple[str, ...], refuse: bool) -> _Task:
+    """Return the task that `study` and the options `given` describe; the file overrides those named in `weak`.
+
+    Code that the study names is said to run before it does, or refused.
+    """
     from kvsweep.grid.plan import make_plan
     from kvsweep.grid.reduce import check_reduction
     from kvsweep.grid.sweep import check_threads
 
     options, spell = merged(study, given, weak)
+    for file in foreign_code(study, options, refuse) if study is not None else ():
+        say(f"{study}: policy_files: runs {file}; --no-policy-files refuses that")
     reduce, over, threads = (options.pop(name, None) for name in RUN_SETTINGS)
     plan = make_plan(options, spell)
     check_threads(plan, threads)
@@ -118,7 +125,7 @@ def _check_output(task: _Task, show: _Show) -> None:
 
     if show.report is not None:
         _check_report(task, show.report)
-    check_outputs({"--output": show.output, "--report": show.report}, show.force)
+    check_outputs({"--output": show.output, "--report": show.report}, show.force, task.plan.policy_files)
     if show.output is None:
         return
     rows, _ = result_size(task.plan, task.reduction)

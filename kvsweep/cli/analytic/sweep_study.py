@@ -13,6 +13,7 @@ from kvsweep.errors import InputError, unknown_name
 RUN_SETTINGS = ("reduce", "reduce_over", "threads")
 """Settings of a sweep that are no axes and choose how it runs."""
 
+_PATHS = ("policy_files", "hardware")
 _REPLACES = {"hit_ratio": "miss_blocks", "miss_blocks": "hit_ratio"}
 
 
@@ -26,6 +27,7 @@ def setting_names() -> tuple[str, ...]:
 def read_study(path: Path) -> dict[str, Any]:
     """Return the entries of a study file, which are named as the arguments of `kvsweep.sweep`.
 
+    Files and folders in it are beside it, like those of a cluster study.
     Raises InputError with file and line or field for broken YAML, an unknown name and an entry without value.
     """
     try:
@@ -38,7 +40,29 @@ def read_study(path: Path) -> dict[str, Any]:
             raise unknown_name(str(path), name, known)
         if value is None:
             raise InputError(f"{path}: {name} has no value; allowed: a value, or leave the line out")
+        if name in _PATHS:
+            entries[name] = _beside(path, value)
     return entries
+
+
+def _beside(study: Path, value: Any) -> Any:
+    """Return the paths that `value` holds as seen from the folder of the study; what is no path is left alone."""
+    if isinstance(value, list):
+        return [_beside(study, item) for item in value]
+    return study.parent / value if isinstance(value, str) else value
+
+
+def foreign_code(study: Path, options: Mapping[str, Any], refuse: bool) -> list[Path]:
+    """Return the Python files that a study, maybe somebody else's, has run; raises InputError to `refuse` any.
+
+    Among the `options` those of the command line, a tuple, have taken the place of those of the study.
+    """
+    named = options.get("policy_files", ())
+    files = [file for file in (named if isinstance(named, list) else [named]) if isinstance(file, Path)]
+    if files and refuse:
+        listed = ", ".join(map(str, files))
+        raise InputError(f"{study}: policy_files: {listed}; allowed with --no-policy-files: a study that runs no code")
+    return files if all(file.is_file() for file in files) else []  # or it is refused, and nothing runs
 
 
 def merged(

@@ -198,6 +198,33 @@ def test_policy_files_of_the_environment_yield_to_the_study(tmp_path: Path) -> N
     assert "mine" in policies and "yours" not in policies
 
 
+def test_a_study_says_which_code_it_runs_before_it_runs_it(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    policy = "import os, pathlib\npathlib.Path(__file__).with_name('ran').touch()\n" + GOOD_POLICY
+    (tmp_path / "far" / "mine.py").write_text(policy)
+    study, ran = tmp_path / "far" / "study.yaml", tmp_path / "far" / "ran"
+    for entry in ("policy_files: mine.py\n", "policy_files: [mine.py]\n"):
+        study.write_text(STUDY + entry)
+        message = refused("sweep", study, "--no-policy-files", "--dry-run")
+        assert f"study.yaml: policy_files: {study.with_name('mine.py')}; allowed with --no-policy-files" in message
+        assert not ran.exists()
+    result = done("sweep", study, "--dry-run", "-q")  # beside the study, wherever the command is given
+    assert (
+        result.stderr == f"{study}: policy_files: runs {study.with_name('mine.py')}; --no-policy-files refuses that\n"
+    )
+    assert ran.exists()
+    study.write_text(STUDY)
+    done("sweep", study, "--no-policy-files", "--dry-run", "--policy-file", tmp_path / "far" / "mine.py")
+
+
+def test_hardware_of_a_study_is_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "hw").mkdir()
+    (tmp_path / "hw" / "links.yaml").write_text("slow: {name: Slow, bandwidth: 1.0e+9}\n")
+    study = tmp_path / "study.yaml"
+    study.write_text(STUDY + "hardware: hw\nlink: slow\n")
+    done("sweep", study, "--dry-run")
+
+
 # Summaries
 
 
