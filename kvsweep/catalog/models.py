@@ -6,6 +6,7 @@ Symbols: L layers, n_h query heads, d_qk and d_v head widths, P active parameter
 from __future__ import annotations
 
 from math import ceil
+from typing import NamedTuple
 
 from kvsweep.catalog.specs import Model, Shape
 from kvsweep.errors import InputError
@@ -54,14 +55,31 @@ def prefill_flops(model: Model, start: float, end: float) -> float:
     2P(j−i) + L_full·n_h·(d_qk+d_v)·(j²−i²) + 2·L_w·n_h·(d_qk+d_v)·W·(j−i). The window term counts a full window for
     the first W tokens too. Linear-attention layers count through P alone. P excludes embeddings and head where known.
     """
+    tokens, pairs = end - start, (end**2 - start**2) / 2
+    work = prefill_work(model)
+    return (work.products + work.window) * tokens + work.pair * pairs
+
+
+class PrefillWork(NamedTuple):
+    """FLOPs of prefill by what they grow with and which kernels do them [FLOP]."""
+
+    products: float
+    """Of a token, in matrix products and experts: 2P."""
+    window: float
+    """Of a token, in the attention of window layers."""
+    pair: float
+    """Of a token and each token before it, in the attention of full layers."""
+
+
+def prefill_work(model: Model) -> PrefillWork:
+    """Return what a token of prefill costs; raises InputError for a model without shape and weights."""
     if model.shape is None or model.weights is None:
         raise InputError(f"model {model.key}: no shape and weights in the catalog; FLOPs per token are unknown")
-    shape, tokens = model.shape, end - start
+    shape = model.shape
     params = model.weights.active_blocks or model.weights.active
     per_pair = shape.heads * (shape.head_dim + shape.v_head_dim)
-    full = shape.layers_full_attention * per_pair * (end**2 - start**2)
-    window = 2 * shape.layers_window * per_pair * shape.window * tokens
-    return 2 * params * tokens + full + window
+    window = 2 * shape.layers_window * per_pair * shape.window
+    return PrefillWork(2 * params, window, 2 * shape.layers_full_attention * per_pair)
 
 
 def _layer_numbers_per_token(shape: Shape) -> int:

@@ -30,6 +30,7 @@ LinkBandwidth = Annotated[float, Range("byte/s", 1e6, 1e15)]
 MaxLinkBandwidth = Annotated[float, Range("byte/s", 1e6, 1e15, or_zero=True)]
 Latency = Annotated[float, Range("s", 1e-9, 10.0)]
 OperationRate = Annotated[float, Range("1/s", 1.0, 1e10)]
+Share = Annotated[float, Range("1", 1e-3, 1.0)]
 Dollars = Annotated[float, Range("USD", 0.0, 1e9)]
 Params = Annotated[float, Range("parameters", 1e6, 1e14)]
 Width = Annotated[int, Range("1", 1, 1e7)]
@@ -84,6 +85,19 @@ class GpuMeasuredCompute(Sourced):
     bf16_flops: Flops | None = None
     fp8_flops: Flops | None = None
     fp4_flops: Flops | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEfficiency(Sourced):
+    """Shares of the peak that kernels of prefill reach: matrix products, experts, attention of wide and narrow heads.
+
+    Narrow heads are those of at most 64 numbers, whose softmax weighs more. None was not measured.
+    """
+
+    gemm: Share
+    experts: Share | None = None
+    attention: Share
+    attention_narrow: Share | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +162,7 @@ class Gpu(Part):
     cost: Dollars | None = None
     compute: GpuCompute | None = None
     measured_compute: GpuMeasuredCompute | None = None
+    efficiency: GpuEfficiency | None = None
     memory: GpuMemory | None = None
     visible_memory: GpuVisibleMemory | None = None
     measured_memory: GpuMeasuredMemory | None = None
