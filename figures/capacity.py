@@ -20,7 +20,7 @@ def make() -> Figure:
     profile, cluster = roofline(load(), "qwen3-8b", "h100-sxm", 2), worker_cluster(2, 262_144, 0)
     ds = kvsweep.cluster.sweep(capacity_study(profile, cluster, trace, [0, *(262_144 * 2**i for i in range(5))]))
     limit = bounds(generate("qa", 400, 0), [262_144 + int(tokens) for tokens in ds["host_tokens"].values])
-    return capacity_figure(ds, limit.lru, limit.infinite)
+    return capacity_figure(ds, limit.lru, limit.infinite, profile.kv_bytes_per_token)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+import tempfile
 from pathlib import Path
 
 from PIL import Image
@@ -26,13 +27,34 @@ DPI = 120
 LARGEST = 120_000
 """Most bytes of a picture that is checked in."""
 
+
+def small(path: Path) -> Image.Image:
+    """Return the picture in `path` with a palette, which holds these few colours in a third of the bytes."""
+    with Image.open(path) as picture:
+        return picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+
+
+def put(picture: Image.Image, target: Path) -> bool:
+    """Write `picture` to `target` unless that shows the same; return whether it was written.
+
+    Another release of a library may pack equal pixels otherwise, which is no reason to change a checked-in file.
+    """
+    if target.exists():
+        with Image.open(target) as old:
+            if old.size == picture.size and old.convert("RGB").tobytes() == picture.convert("RGB").tobytes():
+                return False
+    picture.save(target, optimize=True)
+    return True
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:] or NAMES:
         target = HERE / "gallery" / f"{name}.png"
-        write_figure(runpy.run_path(str(HERE / f"{name}.py"))["make"](), target, force=True, dpi=DPI)
-        with Image.open(target) as picture:  # a palette holds these few colours in a third of the bytes
-            picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(target, optimize=True)
+        with tempfile.TemporaryDirectory() as folder:
+            drawn = Path(folder, target.name)
+            write_figure(runpy.run_path(str(HERE / f"{name}.py"))["make"](), drawn, dpi=DPI)
+            written = put(small(drawn), target)
         size = target.stat().st_size
-        print(f"{target} {size / 1e3:.0f} kB")
+        print(f"{target} {size / 1e3:.0f} kB{'' if written else ', as it was'}")
         if size > LARGEST:
             sys.exit(f"{target} is {size} bytes; at most {LARGEST} are checked in")

@@ -112,6 +112,7 @@ NAMES: Mapping[str, Name] = {
     "first_token": Name("s", "end of the first decode step"),
     "finish": Name("s", "end of the last decode step"),
     "ttft": Name("s", "time to first token, from the arrival"),
+    "handoff": Name("s", "from the end of the prefill until the KV is at the decode worker"),
     "tpot": Name("s", "time per output token after the first"),
     "e2e": Name("s", "time from the arrival to the last token"),
     "prompt_tokens": Name("1", "tokens of the prompt"),

@@ -18,6 +18,8 @@ from tests.studies.samples import study
 
 matplotlib.use("Agg")
 
+from matplotlib import pyplot
+
 
 @pytest.fixture(scope="module")
 def ds() -> xr.Dataset:
@@ -66,10 +68,24 @@ def test_a_curve_has_a_line_a_point_and_bands_over_seeds(ds: xr.Dataset) -> None
     assert not one.axes[0].collections and one.axes[0].get_ylabel() == "Occupancy L2 [token]"
 
 
-def test_the_notebook_draws_them(ds: xr.Dataset) -> None:
-    assert ds.kvsweep.plot.map("ttl", "host_tokens", gateway="round_robin").axes
-    assert ds.kvsweep.plot.winner("ttl", "host_tokens", "gateway").axes
-    assert ds.kvsweep.plot.curve("ttl", "e2e", "p99", "gateway", host_tokens=0).axes
+def test_the_notebook_draws_them_into_axes_that_pyplot_knows(ds: xr.Dataset, tmp_path: Path) -> None:
+    plot = ds.kvsweep.plot
+    panels = plot.map("ttl", "host_tokens", panel="gateway")
+    drawn = [panels[1], plot.winner("ttl", "host_tokens", "gateway"),
+             plot.curve("ttl", "e2e", "p99", "gateway", host_tokens=0)]  # fmt: skip
+    assert len(panels) == 2 and [ax.figure.number for ax in drawn] == pyplot.get_fignums()
+    pyplot.savefig(tmp_path / "last.png")
+    figure, (left, middle, right) = pyplot.subplots(1, 3)
+    assert plot.map("ttl", "host_tokens", gateway="round_robin", ax=left) == [left]
+    assert plot.winner("ttl", "host_tokens", "gateway", ax=middle) is middle
+    assert plot.curve("ttl", lines="gateway", host_tokens=0, ax=right) is right
+    assert left.get_images() and middle.patches and right.get_lines()
+    with pytest.raises(InputError, match="panel: gateway; allowed: a map into ax has none"):
+        plot.map("ttl", "host_tokens", panel="gateway", ax=left)
+    with pytest.raises(InputError, match="no 'tft'"):
+        plot.curve("ttl", "tft")
+    assert pyplot.get_fignums()[-1] == figure.number, "what could not be drawn leaves no figure"
+    pyplot.close("all")
     assert ds.kvsweep.figure("ttft").dims == ("gateway", "host_tokens", "ttl", "seed")
 
 

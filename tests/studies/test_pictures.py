@@ -16,7 +16,14 @@ from kvsweep.catalog.specs import Disk, Link
 from kvsweep.cluster.inputs.config import EngineRules, config_mapping
 from kvsweep.cluster.inputs.roofline import L3_QUERY_SECONDS, L3_SECONDS
 from kvsweep.errors import InputError
-from kvsweep.report.plots.studies.pictures import capacity_figure, cliff_figure, pareto, pareto_figure, sources_figure
+from kvsweep.report.plots.studies.pictures import (
+    capacity_figure,
+    cliff_figure,
+    pareto,
+    pareto_figure,
+    sources_figure,
+    ttft_limit,
+)
 from kvsweep.studies.shipped import pictures
 from kvsweep.studies.shipped.pictures import (
     bounds,
@@ -59,7 +66,8 @@ def test_sources_are_ordered_and_recompute_is_its_formula(fidelity: str) -> None
         decode = EngineRules().prebuilt_seconds
     found = float(ttft.sel(source="recompute", prompt_tokens=tokens))
     assert found == pytest.approx(max(prefill, model.least_seconds) + handoff + decode, rel=1e-6)
-    assert len(sources_figure(ds).axes[0].get_lines()) == ds.sizes["source"]
+    assert float(ds["handoff"].sel(source="recompute", prompt_tokens=tokens)) == pytest.approx(handoff, rel=1e-6)
+    assert [len(ax.get_lines()) for ax in sources_figure(ds).axes] == [ds.sizes["source"]] * 2
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,8 @@ def test_capacity_grows_up_to_the_infinite_cache(capacity: xr.Dataset) -> None:
     assert (np.diff(ratio) >= 0).all() and (np.diff(limit.lru) >= 0).all()
     # A request computes its last token whatever is cached, and shares whole pages only.
     assert ratio[-1] == pytest.approx(limit.infinite, abs=0.02) and (np.array(limit.lru) <= limit.infinite).all()
-    (ax,) = capacity_figure(capacity, limit.lru, limit.infinite).axes
+    (ax,) = capacity_figure(capacity, limit.lru, limit.infinite, 131_072.0).axes
+    assert [text.get_text() for text in ax.get_xticklabels()][-1] == "1.05M\n140 GB"
     assert len(ax.get_lines()) == 4
 
 
@@ -189,6 +198,21 @@ def test_the_pareto_front_is_what_nothing_exceeds() -> None:
         assert all(abs(a[0] - b[0]) >= 0.27 or abs(a[1] - b[1]) >= 0.05 for b in places[:i])
 
 
+def test_what_keeps_everybody_waiting_is_not_on_the_front() -> None:
+    axes = {"n_decode": [1, 2], "rate_scale": [1, 4]}
+    ds = kvsweep.cluster.sweep(study_samples.study(axes=axes, slo={"ttft_seconds": 0.72}))
+    mean = ds["ttft"].sel(statistic="mean")
+    assert ((mean > 0.72).any() and (mean <= 0.72).any()) and ttft_limit(ds) == 0.72
+    (ax,) = pareto_figure(ds).axes
+    slow, settings, _ = ax.get_lines()
+    assert (len(slow.get_xdata()), len(settings.get_xdata())) == (int((mean > 0.72).sum()), int((mean <= 0.72).sum()))
+    assert f"{int((mean <= 0.72).sum())} of 4 settings have a mean TTFT of at most 0.72 s" in ax.get_title()
+    assert ttft_limit(ds.assign_attrs(kvsweep_config="{}")) == 10.0
+    for low, high in (ax.get_xlim(), ax.get_ylim()):
+        assert high - low >= 0.09 * high, "a trifle would look as if it mattered"
+    assert "none" not in ax.get_title() and len(pareto_figure(ds, 1e-9).axes[0].get_lines()[-1].get_xdata()) == 0
+
+
 def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done("trace", "generate", "--preset", "qa", "--sessions", "12", "-o", "trace.jsonl", "-q")
@@ -219,7 +243,8 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert "without effect" not in run("study", "tiers", "--trace", "trace.jsonl").stderr
     done("study", "sources", "-o", "s.png", "-q")
-    done("figures", "pareto", "c.nc", "-o", "p.pdf")
+    done("figures", "pareto", "c.nc", "--max-ttft", "5", "-o", "p.pdf")
+    assert "--max-ttft: nan; allowed: > 0 s" in refused("figures", "pareto", "c.nc", "--max-ttft", "nan", "-o", "q.pdf")
     done("cluster", "init", "--preset", "vllm", "-o", "v.yaml", "--profile", "steps.yaml")
     for arguments, message in [
         (("study", "tiers", "--disk", "samsung"), "--disk: no 'samsung'"),

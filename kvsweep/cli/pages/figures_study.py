@@ -89,14 +89,18 @@ def curve(x: str, lines: str | None, **given: Any) -> None:
 @click.argument("input_file", metavar="INPUT", type=_PATH)
 @click.option("-o", "--output", required=True, type=_PATH, metavar="FILE",
               help="File to write; its suffix chooses .pdf, .svg or .png.")  # fmt: skip
+@click.option("--max-ttft", type=float, metavar="SECONDS",
+              help="Greatest mean TTFT on the front.  [default: the study's target, else 10 s]")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
-def pareto(input_file: Path, output: Path, force: bool) -> None:
+def pareto(input_file: Path, output: Path, max_ttft: float | None, force: bool) -> None:
     """Draw throughput per GPU against speed for a user. INPUT is a cluster study; its Pareto front is marked."""
+    if max_ttft is not None and not max_ttft > 0.0:
+        raise InputError(f"--max-ttft: {max_ttft:g}; allowed: > 0 s")
 
     def make(ds: xr.Dataset, value: tuple[str, str | None], select: dict[str, str]) -> Figure:
         from kvsweep.report.plots.studies.pictures import pareto_figure
 
-        return pareto_figure(ds)
+        return pareto_figure(ds, max_ttft)
 
     _draw(make, input_file, "ttft", None, (), output, force)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +53,10 @@ def sources(**given: Any) -> None:
     ds = run(profile, *_parts(given), given["fidelity"] or FIDELITY)
     names = [str(source) for source in ds["source"].values]
     rows = [
-        {"prompt_tokens": int(n), **{name: float(ds["ttft"].sel(source=name, prompt_tokens=n)) for name in names}}
+        {"prompt_tokens": int(n), **{name: float(ds["ttft"].sel(source=name, prompt_tokens=n)) for name in names},
+         **{f"{name}_handoff": float(ds["handoff"].sel(source=name, prompt_tokens=n)) for name in names}}
         for n in ds["prompt_tokens"].values
-    ]
+    ]  # fmt: skip
 
     def draw() -> Figure:
         from kvsweep.report.plots.studies.pictures import sources_figure
@@ -65,9 +66,15 @@ def sources(**given: Any) -> None:
     options.write_data(ds, given["data"], given)
     options.write_drawing(draw, given["output"], given["force"], given)
     titles = {"prompt_tokens": "prompt [token]", **{name: f"{name} [s]" for name in names}}
+    shares = [Column(f"{name} handoff", _share_of(f"{name}_handoff", name)) for name in ("recompute", "device")]
     lost = "–: copies of this prompt take longer than the simulator's clock holds."
-    notes = [lost] if bool(ds["ttft"].isnull().any()) else []
-    options.print_rows(rows, options.titled(titles), given["output_format"], notes)
+    notes = ["handoff: share of it between the end of the prefill and the arrival of the KV at the decode worker."]
+    notes += [lost] if bool(ds["ttft"].isnull().any()) else []
+    options.print_rows(rows, options.titled(titles) + shares, given["output_format"], notes)
+
+
+def _share_of(part: str, whole: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: f"{row[part] / row[whole]:.1%}"
 
 
 @click.command("cliff")
@@ -127,7 +134,7 @@ def capacity(**given: Any) -> None:
     def draw() -> Figure:
         from kvsweep.report.plots.studies.pictures import capacity_figure
 
-        return capacity_figure(ds, limit.lru, limit.infinite)
+        return capacity_figure(ds, limit.lru, limit.infinite, profile.kv_bytes_per_token)
 
     options.write_data(ds, given["data"], given)
     options.write_drawing(draw, given["output"], given["force"], given)

@@ -12,7 +12,7 @@ from matplotlib.font_manager import findfont, get_font
 
 from kvsweep.costs.deployment import CUSTOM
 from kvsweep.costs.inputs import NUMBER_FIELDS
-from kvsweep.report.labels import title_of
+from kvsweep.report.labels import block_tokens, title_of
 from kvsweep.report.plots.scales import count_text
 from kvsweep.report.plots.style import INK
 from kvsweep.results.analysis.slices import Slice, value_text
@@ -26,6 +26,8 @@ TITLES: Mapping[str, str] = {
     "hit_ratio": "Hit ratio [1]",
     "miss_blocks": "Blocks cached nowhere [block]",
     "total_blocks": "Blocks of the request [block]",
+    "prompt_tokens": "Prompt [token]",
+    "missing_tokens": "Prompt cached nowhere [token]",
     "stack": "Stack",
     "placement": "Placement",
     "ttl": "Idle time to live [s]",
@@ -44,6 +46,8 @@ _PHRASES: Mapping[str, Callable[[Any], str]] = {
     "request_rate": lambda value: f"{value_text(value)} requests/s",
     "p95_seconds": lambda value: f"P95 {value_text(value)} s",
 }
+_TOKENS = {"total_blocks": "prompt_tokens", "miss_blocks": "missing_tokens"}
+"""Axes of blocks, by what they are called in tokens."""
 _PARTS = ("gpu", "dram", "disk", "link")
 LONGEST = 60
 """Characters of a text beyond which it is shortened."""
@@ -56,6 +60,14 @@ def axis_title(dim: str) -> str:
     # Studies have any field of the cluster file as an axis.
     name = NAMES[dim].long_name if dim in NAMES else dim.replace("_", " ")
     return TITLES.get(dim) or title_of(name)
+
+
+def shown_axis(ds: xr.Dataset, dim: str) -> tuple[str, list[Any]]:
+    """Return the name and the points of a dim as they are drawn: blocks as tokens where a block is so many."""
+    tokens = block_tokens(ds)
+    if dim in _TOKENS and tokens is not None:
+        return _TOKENS[dim], (ds[dim].values * tokens).tolist()
+    return dim, ds[dim].values.tolist()
 
 
 def tick_text(dim: str, value: Any) -> str:
@@ -74,7 +86,8 @@ def caption(part: Slice) -> str:
     stack = str(ds["stack"].values) if "stack" in ds.coords and ds["stack"].ndim == 0 else CUSTOM
     given = mapping_attr(ds, "kvsweep_config")
     names = [name for name in (*given, *_PHRASES) if name in ds.coords and ds[name].ndim == 0 and name in NAMES]
-    phrases = {name: _phrase(name, ds[name].item(), name in part.assumed) for name in dict.fromkeys(names)}
+    tokens = block_tokens(ds)
+    phrases = {name: _phrase(name, ds[name].item(), name in part.assumed, tokens) for name in dict.fromkeys(names)}
     if "hit_ratio" in phrases or "hit_ratio" in ds.dims:
         phrases.pop("miss_blocks", None)
     if stack == CUSTOM:
@@ -94,8 +107,11 @@ def policy_colors(ds: xr.Dataset) -> list[str]:
     return [str(color) if is_color_like(str(color)) else INK for color in ds["policy_color"].values]
 
 
-def _phrase(name: str, value: Any, assumed: bool) -> str:
-    if name in _PHRASES:
+def _phrase(name: str, value: Any, assumed: bool, tokens_per_block: float | None) -> str:
+    if name in _TOKENS and tokens_per_block is not None:
+        count = tick_text(_TOKENS[name], value * tokens_per_block)
+        text = f"prompt of {count} tokens" if name == "total_blocks" else f"{count} tokens missed"
+    elif name in _PHRASES:
         text = _PHRASES[name](value)
     elif name in _PARTS or name == "model":
         text = str(value)

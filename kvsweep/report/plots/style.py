@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import matplotlib.style
 from matplotlib.artist import Artist
@@ -34,6 +34,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = (
     "-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2)), (0, (3, 1, 1, 1, 1, 1)),
 )  # fmt: skip
+THINNEST, SMALLEST = 1.3, 4.0
+"""Width [point] of the last line of a figure, and size of its markers."""
 HATCHES = ("", "////", "\\\\\\\\", "....", "xxxx", "----", "||||", "++++")
 
 P = ParamSpec("P")
@@ -58,7 +60,7 @@ class State:
 VERDICT_STATES = tuple(
     State(word, letter, color, hatch)
     for word, letter, color, hatch in zip(
-        STATE_WORDS, "FSOP", ("#f0d3ca", "#e3a33f", "#9a86ad", "#1f5fa8"), ("xxxx", "////", "\\\\\\\\", ""), strict=True
+        STATE_WORDS, "FSOP", ("#f0d3ca", "#e3a33f", "#9a86ad", "#1f5fa8"), ("xx", "//", "\\\\", ""), strict=True
     )
 )
 """Drawing of the verdict codes, as on the pages: from fail to pass ever darker, so that the order survives grey."""
@@ -121,6 +123,19 @@ def head(ax: Axes, title: str, handles: Sequence[Artist]) -> None:
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
     rows = math.ceil(len(handles) / columns)
     ax.set_title(title, loc="center", fontsize=9, pad=8 + LEGEND_ROW * rows)
+
+
+def line_look(index: int, count: int, color: str) -> dict[str, Any]:
+    """Return how line number `index` of `count` is drawn.
+
+    Lines often coincide: earlier ones are broader, with larger markers, so that each shows around the next.
+    """
+    more = min(1.0, 3.0 / max(1, count - 1)) * (count - 1 - index)
+    return {
+        "color": color, "marker": MARKERS[index % len(MARKERS)], "linestyle": DASHES[index % len(DASHES)],
+        "linewidth": THINNEST + 0.6 * more, "markersize": SMALLEST + 1.6 * more, "markeredgewidth": 1.2,
+        "markerfacecolor": PAPER if index % 2 == 0 and count > 1 else color, "zorder": 2 + index,
+    }  # fmt: skip
 
 
 def ink_on(color: str) -> str:

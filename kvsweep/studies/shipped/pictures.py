@@ -70,20 +70,24 @@ def sources(
     ``recompute``: nowhere. ``device``: the same prompt came before. ``host``: it came before, and others since, which
     took its room on the device. ``disk``, ``remote``: others took its room on the host, too, and it is read from a
     drive, or from another machine's memory; NaN where that takes longer than the clock holds. All but the last page can
-    be reused. Dims: source, prompt_tokens.
+    be reused. ``handoff`` is the part of it from the end of the prefill until the KV is at the decode worker. Dims:
+    source, prompt_tokens.
     """
     behind = {"disk": on_disk(profile, disk), "remote": behind_link(profile, link)} if fidelity != "paper" else {}
 
-    def one(length: int) -> list[float]:
+    def one(length: int) -> NDArray[np.float64]:
         tight = length + PAGE * (length // PAGE // 8 + 2)
         near = [_alone(profile, length, 1, device, 16 * length, fidelity) for device in (8 * length, tight)]
         far = [_fetched(each, length, tight, fidelity) for each in behind.values()]
-        return [near[0][0], *(found[-1] for found in (*near, *far))]
+        return np.stack([near[0][:, 0], *(found[:, -1] for found in (*near, *far))])
 
-    found = np.array(in_threads(one, list(lengths))).T
-    coords = {"source": text_array(SOURCES[: len(found)]), "prompt_tokens": np.array(lengths)}
+    found = np.array(in_threads(one, list(lengths))).transpose(2, 1, 0)
+    coords = {"source": text_array(SOURCES[: found.shape[1]]), "prompt_tokens": np.array(lengths)}
     ds = xr.Dataset(
-        {"ttft": xr.Variable(("source", "prompt_tokens"), found, attributes("ttft"))},
+        {
+            name: xr.Variable(("source", "prompt_tokens"), array, attributes(name))
+            for name, array in zip(("ttft", "handoff"), found, strict=True)
+        },
         {name: xr.Variable(name, points, attributes(name)) for name, points in coords.items()},
     )
     about = {
@@ -104,16 +108,17 @@ def _fetched(profile: Profile, length: int, device_tokens: int, fidelity: str) -
         # The host holds two of the prompts beside the first, and more than the device, or nothing would be fetched.
         return _alone(profile, length, 3, device_tokens, 5 * length // 2, fidelity, L3)
     except InputError:
-        return np.full(1, math.nan)
+        return np.full((2, 1), math.nan)
 
 
 def _alone(
     profile: Profile, length: int, others: int, device_tokens: int, host_tokens: int, fidelity: str,
     l3: Mapping[str, Any] | None = None,
 ) -> NDArray[np.float64]:  # fmt: skip
-    """Return the time to first token [s] of a prompt, of `others` of the same length, and of the first again."""
+    """Return (2, n) times [s] of a prompt, of `others` of the same length, and of the first again: TTFT and handoff."""
     config = worker_cluster(profile.tp, device_tokens, host_tokens, fidelity, l3)
-    return np.asarray(run(_far_apart(length, others), config, profile)["ttft"].values)
+    ds = run(_far_apart(length, others), config, profile)
+    return np.stack([ds["ttft"].values, (ds["handoff_end"] - ds["prefill_end"]).values])
 
 
 def _far_apart(length: int, others: int) -> Trace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from matplotlib.figure import Figure
 
 import kvsweep
@@ -33,7 +34,32 @@ def test_success_draws_a_line_a_policy_in_its_colour() -> None:
     assert len(looks) == len({line.get_marker() for line in lines}) == 4
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ds["policy_label"].values.tolist()
     assert ax.get_ylabel().endswith("[%]") and ax.get_xlabel() == "Hit ratio [1]"
-    assert ax.get_title().split("\n")[1] == "h200 · 200 000 blocks · placement auto"
+    assert ax.get_title().split("\n")[1] == "h200 · prompt of 3.2M tokens · placement auto"
+
+
+def test_a_few_hit_ratios_lie_on_a_linear_axis_with_labels() -> None:
+    ds = kvsweep.sweep(stack="h200", placement="auto", total_blocks=10_000, hit_ratio=[0.5, 0.9, 0.99])
+    figure = success.figure(ds, {})
+    (ax,) = figure.axes
+    figure.draw_without_rendering()
+    low, high = ax.get_xlim()
+    shown = [text.get_text() for text in ax.get_xticklabels() if low <= text.get_position()[0] <= high]
+    assert ax.get_xscale() == "linear" and len([text for text in shown if text]) >= 4
+
+
+def test_a_short_log_axis_names_each_of_its_points() -> None:
+    ax = Figure().subplots()
+    scales.point_axis(ax, np.array([0.25, 0.5, 1.0, 2.0, 4.0]), lambda value: f"{value:g}")
+    ax.set_xlim(0.2, 5.0)
+    assert ax.get_xscale() == "log"
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0.25", "0.5", "1", "2", "4"]
+
+
+def test_a_scale_is_never_narrower_than_a_tenth() -> None:
+    low, high = scales.widened(99.9, 100.1)
+    assert (high - low, (low + high) / 2) == (pytest.approx(10.01), pytest.approx(100.0))
+    assert scales.widened(1.0, 3.0) == (1.0, 3.0)
+    assert scales.widened(0.0, 0.0) == (0.0, 0.0) and scales.widened(-1.0, -1.0)[1] > -1.0
 
 
 def test_success_over_names_and_of_streamed_rates() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import matplotlib
@@ -68,3 +69,13 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--force"):
         write_figure(figure(), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_text() == "mine"
+
+
+def test_the_gallery_leaves_pictures_alone_that_show_the_same(tmp_path: Path) -> None:
+    put = runpy.run_path(str(Path(__file__).parents[3] / "figures" / "make_gallery.py"), run_name="gallery")["put"]
+    picture = Image.effect_noise((60, 40), 50.0).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    target = tmp_path / "picture.png"
+    picture.save(target, compress_level=1)
+    packed = target.read_bytes()
+    assert not put(picture, target) and target.read_bytes() == packed
+    assert put(picture.rotate(180), target) and target.read_bytes() != packed

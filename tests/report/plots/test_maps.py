@@ -53,7 +53,7 @@ def test_heatmap_says_what_it_shows() -> None:
     ds = small()
     figure = heatmap.figure(ds, {})
     caption = figure.get_suptitle().split("\n")[1]
-    assert caption == "h200 · 200 000 blocks · placement auto · hit ratio 0.4 (default)"
+    assert caption == "h200 · prompt of 3.2M tokens · placement auto · hit ratio 0.4 (default)"
     assert "default" not in heatmap.figure(ds, {"hit_ratio": 0.6}).get_suptitle()
     passed = ds["meets_slo"].sel(hit_ratio=0.4).mean(("request_rate", "p95_seconds"), dtype="f8").values
     titles = [f"{label}: {share:.0%} pass" for label, share in zip(ds["policy_label"].values, passed, strict=True)]

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kvsweep.catalog.load import Catalog
+from kvsweep.costs.deployment import DEFAULT_MODEL
 from kvsweep.costs.roofline import (
     BLOCKS,
     PERMUTED_GPUS,
@@ -33,9 +34,9 @@ def figure(catalog: Catalog) -> Figure:
     draw_violin(violin, storage.ravel())
     handles, _ = lines.get_legend_handles_labels()
     made.legend(handles=handles, loc="outside lower center", ncols=6)
-    counts = ", ".join(count_text(count) for count in BLOCKS)
+    counts = ", ".join(count_text(count * DEFAULT_MODEL["tokens_per_block"]) for count in BLOCKS)
     stacks = storage.size // len(BLOCKS)
-    made.suptitle(f"Computing on six GPUs beside computing + reading on {stacks} stacks\n{counts} blocks")
+    made.suptitle(f"Computing on six GPUs beside computing + reading on {stacks} stacks\nprompts of {counts} tokens")
     return made
 
 
@@ -51,8 +52,8 @@ def draw_lines(ax: Axes, names: list[str], machines: Machine) -> None:
         )  # fmt: skip
     ax.set_xscale("log")
     seconds_axis(ax)
-    count_axis(ax.xaxis)
-    ax.set_xlabel("Blocks of the request [block]")
+    count_axis(ax.xaxis, each=DEFAULT_MODEL["tokens_per_block"])
+    ax.set_xlabel("Prompt [token]")
     ax.set_ylabel("Time [s]")
     ax.set_title("Compute alone")
     ax.grid(True)

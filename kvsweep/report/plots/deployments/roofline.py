@@ -42,8 +42,13 @@ def draw(ax: Axes, catalog: Catalog, deployments: Sequence[Deployment]) -> None:
     ]
     ax.set_xscale("log")
     seconds_axis(ax)
-    count_axis(ax.xaxis)
-    ax.set_xlabel("Blocks of the request [block]")
+    sizes = {deployment.tokens_per_block for deployment in deployments}
+    if len(sizes) == 1:
+        count_axis(ax.xaxis, each=sizes.pop())
+        ax.set_xlabel("Prompt [token]")
+    else:
+        count_axis(ax.xaxis)
+        ax.set_xlabel("Blocks of the request [block]")
     ax.set_ylabel("Time [s]")
     ax.grid(True)
     style.head(ax, "Roofline of the stacks: computing, and computing plus reading the cache", handles)

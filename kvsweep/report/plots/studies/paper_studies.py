@@ -10,6 +10,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
@@ -21,6 +22,8 @@ from kvsweep.results.attrs import mapping_attr
 LOADS = {"paper": "at the paper's rates", "own": "at the trace's own pace"}
 PAPER_COLOR = "#222222"
 MARKED = "*"
+HALO = withStroke(linewidth=1.5, foreground=style.PAPER)
+"""Keeps a label legible where a line or a bar runs behind it."""
 NEAR = 14.0
 """Distance of points that share a label [pixel]."""
 
@@ -68,14 +71,14 @@ def retention_figure(ds: xr.Dataset) -> Figure:
         _cross(ax)
         _title(ax, part, {"ttl": 60.0}, (("occupancy_change", "KV held"), ("ttft_change", "TTFT")), "60 s")
         ax.set_yscale("symlog", linthresh=1.0)
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:g}"))
-        ax.set_xlim(-112, 12)
-        ax.set_ylim(-0.9, max(10.0, 200.0 * float(ds["ttft_change"].max())))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:g}".replace("-", "−")))
+        ax.set_xlim(-120, 16)
+        ax.set_ylim(*_whole_bars(ds["ttft_change"]))
         for i, load in enumerate(part["load"].values):
             x, y = (_percent(part[name].sel(load=load))[0].values for name in names)
             _name_ttls(ax, i, x, y, part["ttl"].values.tolist())
     _label(panels, ds, "Change of the KV held in L1 and L2 over time [%]", "Change of the mean TTFT [%]")
-    what = "a TTL; bars are 95 % intervals of the mean over seeds, cut at the edge"
+    what = "a TTL; bars are 95 % intervals of the mean over seeds"
     _finish(made, ds, "Idle time to live [s] on top of LRU, 3P–1D", what)
     return made
 
@@ -108,6 +111,12 @@ def _percent(array: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     """Return the mean over seeds and half its interval [%], 0 for a single seed."""
     mean, half = over_seeds(array)
     return 100 * mean, 100 * half.fillna(0.0)
+
+
+def _whole_bars(change: xr.DataArray) -> tuple[float, float]:
+    """Return ends [%] of a symmetric log axis that hold every interval, with room for the labels."""
+    mean, half = _percent(change)
+    return min(-1.0, 2.0 * float((mean - half).min())), max(10.0, 2.0 * float((mean + half).max()))
 
 
 def _paper_point(ax: Axes, ds: xr.Dataset, size: str, names: tuple[str, str]) -> None:
@@ -149,9 +158,10 @@ def _name_ttls(ax: Axes, i: int, held: NDArray[Any], later: NDArray[Any], ttls: 
             groups.append([index])
     for group in groups:
         text = ", ".join(tick_text("ttl", ttls[index]) for index in group)
+        # Both curves fall to the right: below the left one and above the right one there is nothing else.
         ax.annotate(
-            text, (held[group[-1]], later[group[-1]]), ((5, 3), (-4, -8))[i > 0], textcoords="offset points",
-            fontsize=6.5, color=style.SERIES[i], ha="left" if i == 0 else "right",
+            text, (held[group[0]], later[group[0]]), ((-4, -8), (5, 4))[i > 0], textcoords="offset points",
+            fontsize=6.5, color=style.SERIES[i], ha="right" if i == 0 else "left", path_effects=[HALO], zorder=6,
         )  # fmt: skip
 
 

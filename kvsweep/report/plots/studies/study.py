@@ -10,22 +10,25 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from kvsweep.errors import InputError
-from kvsweep.report.labels import label
+from kvsweep.report.labels import in_sentence, label
 from kvsweep.report.plots import style
 from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
 from kvsweep.report.plots.labels import axis_title, plain, tick_text
-from kvsweep.report.plots.scales import count_text, log_spaced
+from kvsweep.report.plots.scales import count_text, keep_scale, log_spaced, point_axis, widened
 from kvsweep.report.plots.style import State
 from kvsweep.results.analysis import studies
 from kvsweep.results.analysis.slices import take_slice
 
 NONE = State("no result", "–", "#f1f1f1")
 CURVE_HEIGHT = 3.6
+WINNER_HEIGHT = 4.0
+Value = tuple[str, str | None]
+"""A figure and the point along its own dim, see `results.studies.figure`."""
 MOST_LINES = 16
 """Most lines of a figure that can be told apart."""
 MOST_PANELS = 12
@@ -35,77 +38,121 @@ NUMBERED = 100
 
 @style.in_style
 def map_figure(
-    ds: xr.Dataset, axes: tuple[str, str], value: tuple[str, str | None] = ("ttft", None),
-    panel: str | None = None, select: Mapping[str, Any] | None = None, spelled: str = "",
+    ds: xr.Dataset, axes: tuple[str, str], value: Value = ("ttft", None), panel: str | None = None,
+    select: Mapping[str, Any] | None = None, spelled: str = "",
 ) -> Figure:  # fmt: skip
     """Return the map of a figure over ``axes = (x, y)``, a panel for each point of `panel`.
 
-    `value` is a figure and the point along its own dim, see `results.studies.figure`; `select` fixes other axes, and
-    seeds are averaged.
+    `select` fixes other axes, and seeds are averaged.
     """
+    made = style.new_figure(map_height(ds, panel))
+    draw_maps(made, ds, axes, value, panel, select, spelled)
+    return made
+
+
+def map_height(ds: xr.Dataset, panel: str | None) -> float:
+    """Return the height [inch] of a map, so that panels keep their shape however many there are."""
+    return 1.3 + 2.35 * style.panel_rows(ds.sizes.get(panel, 1) if panel else 1)
+
+
+def draw_maps(
+    made: Figure, ds: xr.Dataset, axes: tuple[str, str], value: Value, panel: str | None = None,
+    select: Mapping[str, Any] | None = None, spelled: str = "",
+) -> list[Axes]:  # fmt: skip
+    """Draw the map of `map_figure` into the empty figure `made`; return its panels."""
     x, y = axes
     array, caption = _slice(ds, value, [x, y, *([panel] if panel else [])], select or {}, spelled)
     parts = [(None, array)] if panel is None else [(point, array.sel({panel: point})) for point in array[panel].values]
     if len(parts) > MOST_PANELS:
         raise InputError(f"{spelled}panel: {panel} has {len(parts)} points; allowed: at most {MOST_PANELS}")
-    made = style.new_figure(1.3 + 2.35 * style.panel_rows(len(parts)))
     drawn = style.panels(made, len(parts))
     norm = _norm(array.values)
     for ax, (point, part) in zip(drawn, parts, strict=True):
-        _draw_map(ax, part.transpose(y, x), norm)
+        _draw_cells(ax, part.transpose(y, x), norm)
         label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
         if panel is not None and point is not None:
-            ax.set_title(f"{panel} {tick_text(panel, point.item())}")
+            ax.set_title(said(panel, point.item()))
     style.outer_labels(drawn)
+    _color_bar(made, drawn, norm, array)
+    made.suptitle(f"{ds.attrs.get('title', 'Cluster study')}\n{caption}")
+    return drawn
+
+
+def draw_map(ax: Axes, ds: xr.Dataset, axes: tuple[str, str], value: Value, select: Mapping[str, Any]) -> None:
+    """Draw the map of a figure without panels into `ax`."""
+    x, y = axes
+    array, caption = _slice(ds, value, [x, y], select, "")
+    norm = _norm(array.values)
+    _draw_cells(ax, array.transpose(y, x), norm)
+    label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
+    _color_bar(ax.figure, [ax], norm, array)
+    ax.set_title(f"{ds.attrs.get('title', 'Cluster study')}\n{caption}")
+
+
+def _color_bar(made: Figure | SubFigure, drawn: Sequence[Axes], norm: Normalize, array: xr.DataArray) -> None:
     form = FuncFormatter(count_text) if norm.vmax is not None and norm.vmax >= 1e4 else None
     made.colorbar(ScalarMappable(norm, "cividis"), ax=drawn, label=_title(array), pad=0.01, aspect=30, format=form)
-    made.suptitle(f"{ds.attrs.get('title', 'Cluster study')}\n{caption}")
-    return made
 
 
 @style.in_style
 def winner_figure(
-    ds: xr.Dataset, axes: tuple[str, str], over: str, value: tuple[str, str | None] = ("ttft", None),
+    ds: xr.Dataset, axes: tuple[str, str], over: str, value: Value = ("ttft", None),
     select: Mapping[str, Any] | None = None, spelled: str = "",
 ) -> Figure:  # fmt: skip
     """Return the map over ``axes = (x, y)`` of the point of the axis `over` at which a figure is best."""
+    made = style.new_figure(WINNER_HEIGHT)
+    draw_winner(made.subplots(), ds, axes, over, value, select, spelled)
+    return made
+
+
+def draw_winner(
+    ax: Axes, ds: xr.Dataset, axes: tuple[str, str], over: str, value: Value,
+    select: Mapping[str, Any] | None = None, spelled: str = "",
+) -> None:  # fmt: skip
+    """Draw the map of `winner_figure` into `ax`."""
     x, y = axes
     array, caption = _slice(ds, value, [x, y, over], select or {}, spelled)
     best = studies.best_along(array, over, value[0] in studies.MORE_IS_BETTER)
     points = [tick_text(over, point) for point in array[over].values.tolist()]
     states = [NONE, *_states(points)]
-    made = style.new_figure(4.0)
-    ax = made.subplots()
     lettered = draw_cells(ax, best.transpose(y, x).values + 1, states)
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
     kind = "highest" if value[0] in studies.MORE_IS_BETTER else "lowest"
     title = f"{ds.attrs.get('title', 'Cluster study')}\n{label(over)} with the {kind} {_title(array)}\n{caption}"
     style.head(ax, title, state_handles([state for i, state in enumerate(states) if i or (best < 0).any()], lettered))
-    return made
 
 
 @style.in_style
 def curve_figure(
-    ds: xr.Dataset, x: str, value: tuple[str, str | None] = ("ttft", None), lines: str | None = None,
+    ds: xr.Dataset, x: str, value: Value = ("ttft", None), lines: str | None = None,
     select: Mapping[str, Any] | None = None, spelled: str = "",
 ) -> Figure:  # fmt: skip
     """Return a figure over one axis, a line for each point of the axis `lines`, with 95 % intervals over seeds."""
+    made = style.new_figure(CURVE_HEIGHT)
+    draw_curve(made.subplots(), ds, x, value, lines, select, spelled)
+    return made
+
+
+def draw_curve(
+    ax: Axes, ds: xr.Dataset, x: str, value: Value, lines: str | None = None,
+    select: Mapping[str, Any] | None = None, spelled: str = "",
+) -> None:  # fmt: skip
+    """Draw the curves of `curve_figure` into `ax`."""
     keep = [x, *([lines] if lines else [])]
     array, caption = _slice(ds, value, keep, select or {}, spelled)
     half, _ = _slice(ds, value, keep, select or {}, spelled, interval=True)
-    made = style.new_figure(CURVE_HEIGHT)
-    ax = made.subplots()
     points = [None] if lines is None else list(array[lines].values)
     if len(points) > MOST_LINES:
         raise InputError(f"{spelled}lines: {lines} has {len(points)} points; allowed: at most {MOST_LINES}")
     places = axis_places(ax, x, array[x].values)
     for i, point in enumerate(points):
         at = {} if point is None else {lines: point}
-        name = "" if lines is None or point is None else f"{lines} {tick_text(lines, point.item())}"
-        draw_line(ax, i, places, array.sel(at).values, half.sel(at).values, name)
+        name = "" if lines is None or point is None else said(lines, point.item())
+        draw_line(ax, (i, len(points)), places, array.sel(at).values, half.sel(at).values, name)
     ax.set_ylabel(_title(array))
     if np.nanmax(np.abs(array.values), initial=0.0) >= 1e4:
         ax.yaxis.set_major_formatter(FuncFormatter(count_text))
+    keep_scale(ax, "y")
     ax.grid(True, axis="y")
     title = f"{ds.attrs.get('title', 'Cluster study')}\n{caption}"
     if np.isfinite(half.values).any():
@@ -114,21 +161,25 @@ def curve_figure(
         style.head(ax, title, ax.get_lines()[: len(points)])
     else:
         ax.set_title(title, loc="center", fontsize=9)
-    return made
 
 
-def draw_line(ax: Axes, index: int, places: NDArray[Any], values: NDArray[Any], half: NDArray[Any], name: str) -> None:
-    """Draw line number `index`, with its interval where there is one."""
-    color = style.SERIES[index % len(style.SERIES)]
-    ax.plot(
-        places, values, color=color, label=name, marker=style.MARKERS[index % len(style.MARKERS)],
-        linestyle=style.DASHES[index % len(style.DASHES)], markersize=4,
-    )  # fmt: skip
+def said(dim: str, value: Any) -> str:
+    """Return a point of an axis with the name of the axis, unless it starts with that anyway."""
+    text = tick_text(dim, value)
+    return text if text.startswith(dim) else f"{in_sentence(label(dim))} {text}"
+
+
+def draw_line(
+    ax: Axes, place: tuple[int, int], x: NDArray[Any], values: NDArray[Any], half: NDArray[Any], name: str
+) -> None:
+    """Draw a line, ``place = (its number, how many there are)``, with its interval where there is one."""
+    color = style.SERIES[place[0] % len(style.SERIES)]
+    ax.plot(x, values, label=name, **style.line_look(*place, color))
     if np.isfinite(half).any():
         low = values - half
         if np.nanmin(values) >= 0.0:  # what cannot be negative has no interval below 0
             low = np.maximum(low, 0.0)
-        ax.fill_between(places, low, values + half, color=color, alpha=0.2, lw=0)
+        ax.fill_between(x, low, values + half, color=color, alpha=min(0.2, 0.4 / place[1]), lw=0)
 
 
 def axis_places(ax: Axes, dim: str, points: NDArray[Any]) -> NDArray[Any]:
@@ -141,9 +192,7 @@ def axis_places(ax: Axes, dim: str, points: NDArray[Any]) -> NDArray[Any]:
         places = np.arange(len(points))
         ax.set_xticks(places, [tick_text(dim, point) for point in points.tolist()])
         return places
-    ax.set_xscale("log" if log_spaced(points) else "linear")
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: tick_text(dim, value)))
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    point_axis(ax, points, lambda value: tick_text(dim, value))
     return points
 
 
@@ -162,13 +211,13 @@ def _slice(
         raise InputError(f"{spelled}y: {keep[-1]} is drawn over twice; allowed: different axes")
     part = take_slice(array.rename(value[0]).to_dataset(), keep, select, f"{spelled}select " if spelled else "")
     found = part.dataset[value[0]]
-    words = [f"{name} {tick_text(str(name), coord.item())}" for name, coord in found.coords.items()
+    words = [said(str(name), coord.item()) for name, coord in found.coords.items()
              if coord.ndim == 0 and name not in ("statistic", "tier", "slo", "cause")]  # fmt: skip
     words.append(f"service models {ds.attrs.get('kvsweep_profile_kind', '')}")
     return found, " · ".join(plain(word) for word in words)
 
 
-def _draw_map(ax: Axes, part: xr.DataArray, norm: Normalize) -> None:
+def _draw_cells(ax: Axes, part: xr.DataArray, norm: Normalize) -> None:
     values = part.values
     cells = np.ma.masked_invalid(values)
     colors = ScalarMappable(norm, "cividis")
@@ -196,7 +245,10 @@ def _norm(values: NDArray[np.float64]) -> Normalize:
     if not known.size:
         return Normalize(0.0, 1.0)
     low, high = float(known.min()), float(known.max())
-    return LogNorm(low, high) if low > 0.0 and high > 10.0 * low else Normalize(low, high if high > low else low + 1.0)
+    if low > 0.0 and high > 10.0 * low:
+        return LogNorm(low, high)
+    low, high = widened(low, high)
+    return Normalize(low, high if high > low else low + 1.0)
 
 
 def _title(array: xr.DataArray) -> str:

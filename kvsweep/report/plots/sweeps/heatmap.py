@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from kvsweep.errors import InputError
 from kvsweep.report.plots import style
 from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
-from kvsweep.report.plots.labels import caption, policy_labels
+from kvsweep.report.plots.labels import caption, policy_labels, shown_axis
 from kvsweep.results.analysis import sweeps
 from kvsweep.results.analysis.slices import Slice, take_slice
 
@@ -44,7 +44,7 @@ def draw(figure: Figure, part: Slice, x: str = X, y: str = Y) -> list[Axes]:
     lettered = False
     for ax, verdicts, label in zip(axes, codes, policy_labels(ds, 22), strict=True):
         lettered = draw_panel(ax, verdicts, label)
-        label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
+        label_cells(ax, shown_axis(ds, x), shown_axis(ds, y))
     style.outer_labels(axes)
     figure.legend(handles=state_handles(style.VERDICT_STATES, lettered), loc="outside lower center", ncols=4)
     figure.suptitle(f"Which requests meet their SLO\n{caption(part)}")
@@ -64,4 +64,4 @@ def draw_one(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
         names = ", ".join(map(str, ds["policy"].values))
         raise InputError(f"policy: one panel shows one policy; choose with policy=NAME from {names}")
     draw_panel(ax, sweeps.verdict(ds).transpose("policy", y, x).values[0], policy_labels(ds)[0])
-    label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
+    label_cells(ax, shown_axis(ds, x), shown_axis(ds, y))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from kvsweep.errors import InputError
 from kvsweep.report.plots import style
-from kvsweep.report.plots.labels import axis_title, caption, policy_colors, policy_labels, tick_text
-from kvsweep.report.plots.scales import log_spaced
+from kvsweep.report.plots.labels import axis_title, caption, policy_colors, policy_labels, shown_axis, tick_text
+from kvsweep.report.plots.scales import point_axis
 from kvsweep.results.analysis import sweeps
 from kvsweep.results.analysis.slices import Slice, grid_dims, take_slice
 
@@ -51,29 +51,21 @@ def rates(ds: xr.Dataset, select: Mapping[str, Any], x: str | None = None, spell
 def draw(ax: Axes, part: Slice, x: str) -> None:
     """Draw the curves into `ax`."""
     ds = part.dataset
-    points = ds[x].values
+    dim, listed = shown_axis(ds, x)
+    points = np.asarray(listed)
     named = points.dtype.kind not in "fiu"
     places = range(len(points)) if named else points
     percent = 100.0 * ds["success_rate"].transpose("policy", x).values
     count = len(percent)
-    # Policies often coincide: earlier lines are broader and their markers larger, so each shows around the next.
-    spread = min(1.0, 3.0 / max(1, count - 1))
     for i, (label, color) in enumerate(zip(policy_labels(ds), policy_colors(ds), strict=True)):
-        ax.plot(
-            places, percent[i], label=label, color=color, zorder=2 + i,
-            marker=style.MARKERS[i % len(style.MARKERS)], linestyle=style.DASHES[i % len(style.DASHES)],
-            markevery=-(-len(points) // MOST_MARKERS),
-            linewidth=1.3 + 0.8 * spread * (count - 1 - i), markersize=4.5 + 2.0 * spread * (count - 1 - i),
-            markerfacecolor=style.PAPER if i % 2 == 0 else color, markeredgewidth=1.2,
-        )  # fmt: skip
+        look = style.line_look(i, count, color)
+        ax.plot(places, percent[i], label=label, markevery=-(-len(points) // MOST_MARKERS), **look)
     if named:
-        texts = [tick_text(x, point) for point in points.tolist()]
+        texts = [tick_text(dim, point) for point in points.tolist()]
         ax.set_xticks(list(places), texts, rotation=20 if sum(map(len, texts)) > 80 else 0)
     else:
-        ax.set_xscale("log" if log_spaced(points) else "linear")
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: tick_text(x, value)))
-        ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.set_xlabel(axis_title(x))
+        point_axis(ax, points, lambda value: tick_text(dim, value))
+    ax.set_xlabel(axis_title(dim))
     ax.set_ylabel("Share of P95 × rate cells that pass [%]")
     ax.set_ylim(-4, 104)
     ax.set_yticks(range(0, 101, 20))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from kvsweep.report.plots import style
 from kvsweep.report.plots.cells import draw_cells, label_cells, state_handles
-from kvsweep.report.plots.labels import caption, policy_colors, policy_labels
+from kvsweep.report.plots.labels import caption, policy_colors, policy_labels, shown_axis
 from kvsweep.report.plots.sweeps.heatmap import X, Y
 from kvsweep.results.analysis import sweeps
 from kvsweep.results.analysis.ranking import simplest_first
@@ -38,7 +38,7 @@ def draw(ax: Axes, part: Slice, x: str = X, y: str = Y) -> None:
     states = policy_states(ds)
     codes = sweeps.sufficient(ds).transpose(y, x).values
     lettered = draw_cells(ax, codes + 1, states)
-    label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
+    label_cells(ax, shown_axis(ds, x), shown_axis(ds, y))
     simplest = simplest_first(ds["policy_modes"].values, ds["policy_order"].values)
     shown = [states[index + 1] for index in simplest] + [NONE]
     title = f"The simplest policy that meets the SLO\n{caption(part)}"
