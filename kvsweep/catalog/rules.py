@@ -113,10 +113,11 @@ def _check_between(fields: Fields, where: str) -> None:
 def _shape_checks(shape: Shape) -> list[tuple[bool, str]]:
     """Return what must hold between the dimensions of a model, each with its wording."""
     return [
-        (shape.layers_full_attention >= 0, "layers_window + layers_linear <= layers"),
+        (shape.layers_full_attention >= 0, "layers_window + layers_linear + layers_plain <= layers"),
         ((shape.layers_window > 0) == (shape.window > 0), "layers_window and window both 0 or both positive"),
         (shape.layers_linear > 0 or shape.state_bytes_per_sequence == 0, "a state only with layers_linear"),
-        ((shape.attention == "mla") == (shape.kv_lora_rank > 0), "kv_lora_rank positive exactly for attention mla"),
+        (shape.kv_lora_rank > 0 or shape.attention != "mla", "kv_lora_rank positive for attention mla"),
+        (shape.kv_lora_rank == 0 or shape.attention in ("mla", "hybrid"), "kv_lora_rank only with mla or hybrid"),
         (shape.kv_heads <= shape.heads, "kv_heads <= heads"),
         (shape.experts_per_token <= shape.experts, "experts_per_token <= experts"),
         ((shape.architecture == "moe") == (shape.experts > 0), "experts positive exactly for architecture moe"),

@@ -32,6 +32,8 @@ Latency = Annotated[float, Range("s", 1e-9, 10.0)]
 OperationRate = Annotated[float, Range("1/s", 1.0, 1e10)]
 Share = Annotated[float, Range("1", 1e-3, 1.0)]
 Dollars = Annotated[float, Range("USD", 0.0, 1e9)]
+WeightDtype = Literal["bf16", "fp8", "mxfp4", "nvfp4", "int4", "int8"]
+"""Numbers most of the weights are kept in."""
 Params = Annotated[float, Range("parameters", 1e6, 1e14)]
 Width = Annotated[int, Range("1", 1, 1e7)]
 WidthOrZero = Annotated[int, Range("1", 1, 1e7, or_zero=True)]
@@ -278,11 +280,50 @@ class Link(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights(Sourced):
-    """Parameter counts; `active_blocks` leaves out embeddings and head and is the one that prefill work needs."""
+    """Parameter counts, and the bytes of the checkpoint.
+
+    `active_blocks` counts the matrices a token passes, `per_token` their norms, biases and index weights too; both
+    leave out embeddings and head, which runs on the last token only. `experts` is the part of `total` in routed
+    experts, `unquantized` what stays bf16 in quantised checkpoints: embeddings, head, norms and routers.
+    """
 
     total: Params
     active: Params
     active_blocks: Params | None = None
+    per_token: Params | None = None
+    experts: Annotated[float, Range("parameters", 1e6, 1e14, or_zero=True)] = 0.0
+    unquantized: Params | None = None
+    dtype: WeightDtype = "bf16"
+    bytes: Annotated[float, Range("byte", 1e5, 1e15)] | None = None
+
+    @property
+    def computed(self) -> float:
+        """Parameters [1] a prompt token is multiplied with: the finest count there is."""
+        return self.per_token or self.active_blocks or self.active
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """What chooses the tokens sparse attention looks at: `layers` keep an index key of `head_dim` numbers a token.
+
+    Queries of `sparse_layers` attend to `topk` tokens at most.
+    """
+
+    layers: Width
+    sparse_layers: Width
+    heads: Width
+    head_dim: Width
+    topk: Width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """Layers that keep one entry for every so many tokens, beside their window: fine ones are indexed, coarse not."""
+
+    fine_layers: WidthOrZero
+    fine_ratio: Width
+    coarse_layers: WidthOrZero
+    coarse_ratio: Width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +331,9 @@ class Shape(Sourced):
     """Dimensions of a model, from which KV bytes and FLOPs follow (`kvsweep.catalog.models`); 0 means none.
 
     `head_dim` is the query/key width; under latent attention (kv_lora_rank > 0) it includes `rope_head_dim`.
-    `state_bytes_per_sequence` is the recurrent state of the linear-attention layers.
+    `layers_linear` keep a state instead of KV (linear attention, Mamba), all together `state_bytes_per_sequence`;
+    `layers_plain` mix no tokens at all. `window_kv_heads` and `window_head_dim` are those of window layers where
+    they differ.
     """
 
     architecture: Literal["dense", "moe"]
@@ -298,7 +341,10 @@ class Shape(Sourced):
     layers: Width
     layers_window: WidthOrZero = 0
     layers_linear: WidthOrZero = 0
+    layers_plain: WidthOrZero = 0
     window: WidthOrZero = 0
+    window_kv_heads: WidthOrZero = 0
+    window_head_dim: WidthOrZero = 0
     state_bytes_per_sequence: Annotated[float, Range("byte", 1.0, 1e12, or_zero=True)] = 0.0
     hidden_size: Width
     heads: Width
@@ -315,11 +361,13 @@ class Shape(Sourced):
     dense_layers: WidthOrZero = 0
     vocab: Width
     max_context: Width
+    indexer: Indexer | None = None
+    compression: Compression | None = None
 
     @property
     def layers_full_attention(self) -> int:
         """Return the number of layers whose KV grows with the whole context."""
-        return self.layers - self.layers_window - self.layers_linear
+        return self.layers - self.layers_window - self.layers_linear - self.layers_plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

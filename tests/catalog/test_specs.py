@@ -153,10 +153,11 @@ def test_entry_that_is_no_mapping_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "allowed"),
     [
-        ({"layers_window": 40, "window": 8}, "layers_window + layers_linear <= layers"),
+        ({"layers_window": 40, "window": 8}, "layers_window + layers_linear + layers_plain <= layers"),
         ({"window": 128}, "layers_window and window both 0 or both positive"),
         ({"state_bytes_per_sequence": 1e6}, "a state only with layers_linear"),
-        ({"attention": "mla"}, "kv_lora_rank positive exactly for attention mla"),
+        ({"kv_lora_rank": 512}, "kv_lora_rank only with mla or hybrid"),
+        ({"attention": "mla"}, "kv_lora_rank positive for attention mla"),
         ({"kv_heads": 64}, "kv_heads <= heads"),
         ({"experts_per_token": 2}, "experts_per_token <= experts"),
         ({"architecture": "moe"}, "experts positive exactly for architecture moe"),
