@@ -17,7 +17,7 @@ from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm import schedule
 from kvsweep.cluster.vllm.blocks import release
 from kvsweep.cluster.vllm.limits import Limits
-from kvsweep.cluster.vllm.state import Worker
+from kvsweep.cluster.vllm.state import Fleet
 from tests.calibrate.planted_samples import GRAPHS, LIMITS, PROFILE, PROMPTS, Workload, planted, slower
 
 BLOCKS = LIMITS.n_blocks
@@ -89,18 +89,18 @@ def test_a_smaller_token_budget(seed: int) -> None:
     assert components == ["admission"] and "prompt tokens, predicted" in statements["admission"]
 
 
-def at_the_back(w: Worker, r: int) -> None:
+def at_the_back(f: Fleet, k: int, r: int) -> None:
     """Preempt a request as `schedule` does, and put it at the back of the waiting queue instead of the front."""
-    release(w, r)
-    row = w.request[r]
-    row[c.COMPUTED], row[c.PREEMPTED_AT], row[c.WAITING], row[c.NEXT] = 0, w.run[c.NOW], 1, -1
+    release(f, k, r)
+    row = f.state.request[r]
+    row[c.COMPUTED], row[c.PREEMPTED_AT], row[c.WAITING], row[c.NEXT] = 0, f.run[k, c.NOW], 1, -1
     row[c.PREEMPTIONS] += 1
-    if w.run[c.WAIT_TAIL] >= 0:
-        w.request[w.run[c.WAIT_TAIL], c.NEXT] = r
+    if f.run[k, c.WAIT_TAIL] >= 0:
+        f.state.request[f.run[k, c.WAIT_TAIL], c.NEXT] = r
     else:
-        w.run[c.WAIT_HEAD] = r
-    w.run[c.WAIT_TAIL] = r
-    w.run[c.N_WAITING] += 1
+        f.run[k, c.WAIT_HEAD] = r
+    f.run[k, c.WAIT_TAIL] = r
+    f.run[k, c.N_WAITING] += 1
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -182,7 +182,8 @@ def steps_of(seen: Seen, times: StepTimes) -> list[Step]:
         step = np.zeros(c.N_STEP, np.int64)
         step[[c.TOKENS, c.DECODES, c.ROWS]] = round(running)
         step[c.CONTEXT], step[c.LONGEST] = round(held.mean() * round(running)), round(held.max())
-        found.append(Step(running / series["gen_throughput"][tick], step_picoseconds(times, step) * 1e-12))
+        predicted = step_picoseconds(times, times.graphs, step) * 1e-12
+        found.append(Step(running / series["gen_throughput"][tick], predicted))
     return found
 
 

@@ -48,11 +48,11 @@ def _prompt(times: StepTimes, tokens: int, before: int) -> Operation:
     step = np.zeros(c.N_STEP, np.int64)
     step[[c.TOKENS, c.CHUNK, c.ROWS]] = tokens, tokens, 1
     step[c.PRIOR], step[c.PAIRS] = before, tokens * (2 * before + tokens)
-    return Operation(tokens, before, step_picoseconds(times, step) * 1e-12)
+    return Operation(tokens, before, step_picoseconds(times, times.graphs, step) * 1e-12)
 
 
 def _decode(times: StepTimes, requests: int, context: int) -> Operation:
     step = np.zeros(c.N_STEP, np.int64)
     step[[c.TOKENS, c.DECODES, c.ROWS]] = requests
     step[c.CONTEXT], step[c.LONGEST] = requests * context, context
-    return Operation(requests, requests * context, step_picoseconds(times, step) * 1e-12)
+    return Operation(requests, requests * context, step_picoseconds(times, times.graphs, step) * 1e-12)

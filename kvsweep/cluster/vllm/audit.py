@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.vllm import columns as c
-from kvsweep.cluster.vllm.state import Fleet, Worker, worker_at
+from kvsweep.cluster.vllm.state import Fleet
 
 RULES = (
     "",
@@ -23,69 +23,68 @@ RULES = (
 def broken_rule(f: Fleet) -> int:
     """Return the number of a rule that does not hold, 0 if all do."""
     for k in range(f.state.prefill.shape[0]):
-        w = worker_at(f, k)
-        found = _blocks(f, w)
+        found = _blocks(f, k)
         if found == 0:
-            found = _queue(w)
+            found = _queue(f, k)
         if found == 0:
-            found = _names(w)
+            found = _names(f, k)
         if found == 0:
-            found = _requests(f, w, k)
+            found = _requests(f, k)
         if found == 0:
-            found = _flight(w)
+            found = _flight(f, k)
         if found != 0:
             return found
     return 0
 
 
-def _blocks(f: Fleet, w: Worker) -> int:
+def _blocks(f: Fleet, k: int) -> int:
     held = holders = idle = 0
-    for block in range(w.limits[c.N_BLOCKS]):
-        own = w.block[block]
+    for block in range(f.limits[k, c.N_BLOCKS]):
+        own = f.block[k, block]
         if own[c.HOLDERS] < 0:
             return 1
         held += own[c.HOLDERS] > 0
         holders += own[c.HOLDERS]
         idle += own[c.HOLDERS] == 0 and own[c.CONTENT] >= 0
     of_requests = 0
-    for position in range(w.run[c.N_RUNNING]):
-        of_requests += w.request[w.running[position], c.HELD]
-    if held + w.run[c.N_FREE] != w.limits[c.N_BLOCKS] or holders != of_requests or idle != w.run[c.N_IDLE]:
+    for position in range(f.run[k, c.N_RUNNING]):
+        of_requests += f.state.request[f.running[k, position], c.HELD]
+    if held + f.run[k, c.N_FREE] != f.limits[k, c.N_BLOCKS] or holders != of_requests or idle != f.run[k, c.N_IDLE]:
         return 1
     return 0
 
 
-def _queue(w: Worker) -> int:
-    end = w.limits[c.N_BLOCKS]
-    here, count = w.block[end, c.AFTER], 0
+def _queue(f: Fleet, k: int) -> int:
+    end = f.limits[k, c.N_BLOCKS]
+    here, count = f.block[k, end, c.AFTER], 0
     while here != end and count <= end:
-        after = w.block[here, c.AFTER]
-        if w.block[here, c.HOLDERS] != 0 or w.block[after, c.BEFORE] != here:
+        after = f.block[k, here, c.AFTER]
+        if f.block[k, here, c.HOLDERS] != 0 or f.block[k, after, c.BEFORE] != here:
             return 2
         here, count = after, count + 1
-    return 0 if count == w.run[c.N_FREE] else 2
+    return 0 if count == f.run[k, c.N_FREE] else 2
 
 
-def _names(w: Worker) -> int:
+def _names(f: Fleet, k: int) -> int:
     named = chained = 0
-    for block in range(w.limits[c.N_BLOCKS]):
-        named += w.block[block, c.CONTENT] >= 0
-    for place in range(w.bucket.shape[0]):
-        here, before = w.bucket[place, c.FIRST], -1
+    for block in range(f.limits[k, c.N_BLOCKS]):
+        named += f.block[k, block, c.CONTENT] >= 0
+    for place in range(f.bucket.shape[1]):
+        here, before = f.bucket[k, place, c.FIRST], -1
         while here >= 0 and chained <= named:
-            own = w.block[here]
-            if own[c.CHAIN_BEFORE] != before or own[c.CONTENT] & (w.bucket.shape[0] - 1) != place:
+            own = f.block[k, here]
+            if own[c.CHAIN_BEFORE] != before or own[c.CONTENT] & (f.bucket.shape[1] - 1) != place:
                 return 3
             before, here, chained = here, own[c.CHAIN_AFTER], chained + 1
-        if w.bucket[place, c.LAST] != before:
+        if f.bucket[k, place, c.LAST] != before:
             return 3
     return 0 if chained == named else 3
 
 
-def _requests(f: Fleet, w: Worker, k: int) -> int:
-    size, in_progress, waiting = w.limits[c.BLOCK_TOKENS], 0, 0
-    for r in range(w.request.shape[0]):
-        row = w.request[r]
+def _requests(f: Fleet, k: int) -> int:
+    size, in_progress, waiting = f.limits[k, c.BLOCK_TOKENS], 0, 0
+    for r in range(f.state.request.shape[0]):
+        row = f.state.request[r]
         if row[col.AT_PREFILL] != k or row[col.FINISHED] >= 0:
             continue
         f.state.run[col.SUSPECT] = r
@@ -99,26 +98,26 @@ def _requests(f: Fleet, w: Worker, k: int) -> int:
             return 4
         if row[col.ADMITTED] >= 0 and not 0 <= row[c.HIT] < row[col.PROMPT]:
             return 6
-    if waiting != w.run[c.N_WAITING] or in_progress != waiting + w.run[c.N_RUNNING]:
+    if waiting != f.run[k, c.N_WAITING] or in_progress != waiting + f.run[k, c.N_RUNNING]:
         return 5
     return 0 if in_progress == f.state.prefill[k, col.LOAD] else 8
 
 
-def _flight(w: Worker) -> int:
-    before, sampled, in_flight = w.run[c.NOW], 0, 0
-    depth = w.limits[c.STEPS_IN_FLIGHT]
-    if w.run[c.N_FLIGHT] > depth or w.run[c.N_RUNNING] > w.limits[c.MAX_SEQUENCES]:
+def _flight(f: Fleet, k: int) -> int:
+    before, sampled, in_flight = f.run[k, c.NOW], 0, 0
+    depth = f.limits[k, c.STEPS_IN_FLIGHT]
+    if f.run[k, c.N_FLIGHT] > depth or f.run[k, c.N_RUNNING] > f.limits[k, c.MAX_SEQUENCES]:
         return 7
-    for i in range(w.run[c.N_FLIGHT]):
-        slot = (w.run[c.FLIGHT_HEAD] + i) % depth
-        if w.flight_end[slot] <= before:
+    for i in range(f.run[k, c.N_FLIGHT]):
+        slot = (f.run[k, c.FLIGHT_HEAD] + i) % depth
+        if f.flight_end[k, slot] <= before:
             return 7
-        before = w.flight_end[slot]
-        sampled += w.flight_count[slot]
-    for position in range(w.run[c.N_RUNNING]):
-        in_flight += w.request[w.running[position], c.IN_FLIGHT]
-    here = w.run[c.WAIT_HEAD]
+        before = f.flight_end[k, slot]
+        sampled += f.flight_count[k, slot]
+    for position in range(f.run[k, c.N_RUNNING]):
+        in_flight += f.state.request[f.running[k, position], c.IN_FLIGHT]
+    here = f.run[k, c.WAIT_HEAD]
     while here >= 0:
-        in_flight += w.request[here, c.IN_FLIGHT]
-        here = w.request[here, c.NEXT]
-    return 0 if sampled == in_flight and w.step[c.TOKENS] <= w.limits[c.TOKEN_BUDGET] else 7
+        in_flight += f.state.request[here, c.IN_FLIGHT]
+        here = f.state.request[here, c.NEXT]
+    return 0 if sampled == in_flight and f.step[k, c.TOKENS] <= f.limits[k, c.TOKEN_BUDGET] else 7

@@ -12,7 +12,7 @@ from kvsweep.cluster.shared.policy_functions import Asked
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.blocks import hits
 from kvsweep.cluster.vllm.schedule import deliver, join_waiting, schedule
-from kvsweep.cluster.vllm.state import Fleet, times_at, worker_at
+from kvsweep.cluster.vllm.state import Fleet
 from kvsweep.cluster.vllm.steptime import extrapolated, step_picoseconds
 
 
@@ -64,13 +64,13 @@ def _log_is_short(f: Fleet) -> bool:
 
 def _end_step(f: Fleet, k: int) -> None:
     """End the oldest step of worker `k`; what it frees is seen by whatever arrives now."""
-    s, w, now = f.state, worker_at(f, k), f.state.run[col.NOW]
-    w.run[c.NOW] = now
-    slot = w.run[c.FLIGHT_HEAD]
-    deliver(w)
-    s.windows[now // s.run[col.WINDOW]] += w.flight_count[slot]
-    for i in range(w.flight_count[slot]):
-        r = w.flight[slot, i]
+    s, now = f.state, f.state.run[col.NOW]
+    f.run[k, c.NOW] = now
+    slot = f.run[k, c.FLIGHT_HEAD]
+    deliver(f, k)
+    s.windows[now // s.run[col.WINDOW]] += f.flight_count[k, slot]
+    for i in range(f.flight_count[k, slot]):
+        r = f.flight[k, slot, i]
         if s.request[r, c.RECEIVED] == 1:
             prefilled(s, r)
         if s.request[r, col.FINISHED] >= 0:
@@ -103,58 +103,58 @@ def _arrive(f: Fleet, ask: Asked) -> None:
     s.request[r, col.REJECTED] = 0
     if looks_at_caches(s):
         for k in range(s.prefill.shape[0]):
-            s.prefill[k, col.ON_DEVICE] = hits(worker_at(f, k), r, (s.request[r, col.PROMPT] - 1) // page)
+            s.prefill[k, col.ON_DEVICE] = hits(f, k, r, (s.request[r, col.PROMPT] - 1) // page)
     k = choose(s, col.PREFILL_SIDE, r, room, ask)
     routed(s, r, k, k)
-    w = worker_at(f, k)
-    w.run[c.NOW] = s.run[col.NOW]
-    join_waiting(w, r)
-    if w.run[c.N_FLIGHT] == 0:
+    f.run[k, c.NOW] = s.run[col.NOW]
+    join_waiting(f, k, r)
+    if f.run[k, c.N_FLIGHT] == 0:
         touch_prefill(s, k)
 
 
 def _run_passes(f: Fleet, k: int) -> None:
     """Schedule and launch steps of worker `k`, as many as are to run and may be in flight."""
-    s, w = f.state, worker_at(f, k)
+    s = f.state
     s.prefill[k, col.DIRTY] = 0
-    schedule(w)
-    while w.step[c.TOKENS] > 0:
+    schedule(f, k)
+    while f.step[k, c.TOKENS] > 0:
         _launch(f, k)
-        if w.run[c.N_FLIGHT] == w.limits[c.STEPS_IN_FLIGHT]:
+        if f.run[k, c.N_FLIGHT] == f.limits[k, c.STEPS_IN_FLIGHT]:
             break
-        schedule(w)
+        schedule(f, k)
     _set_next(f, k)
 
 
 def _set_next(f: Fleet, k: int) -> None:
     """Have the oldest step in flight of worker `k` be its next event, and count what its blocks hold."""
-    s, w = f.state, worker_at(f, k)
-    schedule_event(s, k, w.flight_end[w.run[c.FLIGHT_HEAD]] if w.run[c.N_FLIGHT] > 0 else col.NEVER)
-    held = w.limits[c.N_BLOCKS] - w.run[c.N_FREE] + w.run[c.N_IDLE]
+    s = f.state
+    schedule_event(s, k, f.flight_end[k, f.run[k, c.FLIGHT_HEAD]] if f.run[k, c.N_FLIGHT] > 0 else col.NEVER)
+    held = f.limits[k, c.N_BLOCKS] - f.run[k, c.N_FREE] + f.run[k, c.N_IDLE]
     occupy(s, 2 * k, held - int(s.real[col.N_REAL + 4 * k]), s.run[col.NOW])
 
 
 def _launch(f: Fleet, k: int) -> None:
     """Put the scheduled step behind those in flight."""
-    s, w, times = f.state, worker_at(f, k), times_at(f, k)
-    slot = (w.run[c.FLIGHT_HEAD] + w.run[c.N_FLIGHT]) % w.limits[c.STEPS_IN_FLIGHT]
-    start = max(w.run[c.NOW], w.run[c.GPU_FREE])
-    duration = step_picoseconds(times, w.step)
+    s = f.state
+    graphs = f.times.graphs[f.limits[k, c.GRAPHS_BEGIN] : f.limits[k, c.GRAPHS_END]]
+    slot = (f.run[k, c.FLIGHT_HEAD] + f.run[k, c.N_FLIGHT]) % f.limits[k, c.STEPS_IN_FLIGHT]
+    start = max(f.run[k, c.NOW], f.run[k, c.GPU_FREE])
+    duration = step_picoseconds(f.times, graphs, f.step[k])
     # A step that ends beyond the clock is never due: the run is refused.
     end = start + duration if start < col.NEVER and duration < col.NEVER - start else col.NEVER + 1
-    beyond = extrapolated(times, w.step)
-    w.flight_end[slot] = end
-    w.run[c.GPU_FREE] = end
-    w.run[c.N_FLIGHT] += 1
+    beyond = extrapolated(f.times, f.step[k])
+    f.flight_end[k, slot] = end
+    f.run[k, c.GPU_FREE] = end
+    f.run[k, c.N_FLIGHT] += 1
     own = s.prefill[k]
     own[col.STEPS] += 1
     own[col.STEPS_BEYOND] += beyond
     own[col.BUSY_TIME] += end - start
-    own[col.EVICTED] = w.run[c.EVICTED]
+    own[col.EVICTED] = f.run[k, c.EVICTED]
     if f.log.shape[0] > 0:
-        line = f.log[s.run[c.N_LOG]]
+        line, step = f.log[s.run[c.N_LOG]], f.step[k]
         line[c.START], line[c.END] = start, end
-        line[c.LOG_TOKENS], line[c.LOG_CHUNK], line[c.LOG_ROWS] = w.step[c.TOKENS], w.step[c.CHUNK], w.step[c.ROWS]
-        line[c.LOG_RUNNING], line[c.LOG_WAITING] = w.run[c.N_RUNNING], w.run[c.N_WAITING]
-        line[c.LOG_FREE], line[c.LOG_EXTRAPOLATED] = w.run[c.N_FREE], beyond
+        line[c.LOG_TOKENS], line[c.LOG_CHUNK], line[c.LOG_ROWS] = step[c.TOKENS], step[c.CHUNK], step[c.ROWS]
+        line[c.LOG_RUNNING], line[c.LOG_WAITING] = f.run[k, c.N_RUNNING], f.run[k, c.N_WAITING]
+        line[c.LOG_FREE], line[c.LOG_EXTRAPOLATED] = f.run[k, c.N_FREE], beyond
         s.run[c.N_LOG] += 1

@@ -16,23 +16,6 @@ from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.trace.model import expand_runs, offsets_of
 
 
-class Worker(NamedTuple):
-    """One worker of a `Fleet`, as views of its arrays; see `columns` for the columns."""
-
-    limits: Ints
-    run: Ints
-    request: Ints
-    place: Ints
-    running: Ints
-    block: Ints
-    bucket: Ints
-    step: Ints
-    flight_end: Ints
-    flight_count: Ints
-    flight: Ints
-    """(steps in flight, requests that sample in them)."""
-
-
 class Fleet(NamedTuple):
     """All workers of a run, what gives requests to them, and the times of their steps."""
 
@@ -61,24 +44,6 @@ class Fleet(NamedTuple):
     log: Ints
     """(step, column) steps of all workers; without rows none is kept."""
     times: StepTimes
-
-
-def worker_at(f: Fleet, k: int) -> Worker:
-    """Return worker `k`."""
-    return Worker(
-        f.limits[k], f.run[k], f.state.request, f.place, f.running[k], f.block[k], f.bucket[k], f.step[k],
-        f.flight_end[k], f.flight_count[k], f.flight[k],
-    )  # fmt: skip
-
-
-def times_at(f: Fleet, k: int) -> StepTimes:
-    """Return the times of the steps of worker `k`, with the batch sizes that it has graphs of."""
-    t = f.times
-    graphs = t.graphs[f.limits[k, c.GRAPHS_BEGIN] : f.limits[k, c.GRAPHS_END]]
-    return StepTimes(
-        t.tokens, t.token_seconds, t.sequences, t.sequence_seconds, t.chunk, t.prior, t.decodes, t.context,
-        t.attention_seconds, t.skew_decodes, t.skew_chunk, t.skew, graphs, t.scalars,
-    )  # fmt: skip
 
 
 def blocks_of(tokens: Ints, size: int, usable: int) -> tuple[Ints, Ints]:

@@ -52,22 +52,22 @@ LONGEST_STEP = 2.0**62
 """What the clock can hold [ps]."""
 
 
-def step_picoseconds(t: StepTimes, step: NDArray[np.int64]) -> int:
-    """Return the time of `step` [ps], at least 1 ps."""
-    tokens = padded(t, step[c.TOKENS])
+def step_picoseconds(t: StepTimes, graphs: Floats, step: NDArray[np.int64]) -> int:
+    """Return the time of `step` [ps], at least 1 ps, where batches of the sizes `graphs` are captured."""
+    tokens = padded(graphs, step[c.TOKENS])
     seconds = line(t.tokens, t.token_seconds, tokens)
     seconds += line(t.sequences, t.sequence_seconds, float(step[c.ROWS]))
     seconds += attention(t, step, tokens)
-    if len(t.graphs) > 0 and step[c.TOKENS] <= t.graphs[-1]:
+    if len(graphs) > 0 and step[c.TOKENS] <= graphs[-1]:
         seconds -= t.scalars[CAPTURED_SAVING]
     return max(1, int(min((seconds + t.scalars[STEP_OVERHEAD]) * 1e12 + 0.5, LONGEST_STEP)))
 
 
-def padded(t: StepTimes, tokens: int) -> float:
+def padded(graphs: Floats, tokens: int) -> float:
     """Return the batch size that runs: that of the next captured graph, or `tokens` beyond the last."""
-    if len(t.graphs) == 0 or tokens > t.graphs[-1]:
+    if len(graphs) == 0 or tokens > graphs[-1]:
         return float(tokens)
-    return float(t.graphs[np.searchsorted(t.graphs, float(tokens))])
+    return float(graphs[np.searchsorted(graphs, float(tokens))])
 
 
 def attention(t: StepTimes, step: NDArray[np.int64], tokens: float) -> float:

@@ -46,7 +46,8 @@ def duration(contents: list[tuple[int, int]], graphs: Sequence[int]) -> int:
             step[c.LONGEST] = max(step[c.LONGEST], before)
         else:
             step[[c.CHUNK, c.PRIOR, c.PAIRS]] += (tokens, before, tokens * (2 * before + tokens))
-    return step_picoseconds(step_times(PROFILE, graphs), step)
+    times = step_times(PROFILE, graphs)
+    return step_picoseconds(times, times.graphs, step)
 
 
 def assert_twins(seed: int, files: list[Path]) -> Cluster:
