@@ -50,7 +50,8 @@ def cluster(page_size: int, count: int = 8, fidelity: str = "engine") -> Cluster
     common = {"count": count, "tp": 2, "device_tokens": 262_144}
     return parse_config(
         {
-            "fidelity": fidelity, "page_size": page_size,
+            # All of the trace is to be simulated, also what is beyond the context of the model.
+            "fidelity": fidelity, "page_size": page_size, "context": {"beyond": "serve"},
             "workers": [{"role": "prefill", "host_tokens": 524_352, **common}, {"role": "decode", **common}],
         },
         "benchmark",

@@ -50,7 +50,11 @@ def study(tiny: bool) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "title": "benchmark",
-        "cluster": {**yaml.safe_load(cluster_file("bench", 8, 2, "engine")), "name": "bench"},
+        "cluster": {
+            **yaml.safe_load(cluster_file("bench", 8, 2, "engine")),
+            "name": "bench",
+            "context": {"beyond": "serve"},
+        },
         "profile": {"label": "roofline", **profile_mapping(roofline(load(), "qwen3-8b", "h100-sxm", 2))},
         "trace": str(found) if found else generated,
         "axes": {**{name: points[:2] for name, points in axes.items() if name in ("gateway", "ttl", "host_tokens")}}

@@ -30,7 +30,10 @@ def set_up(n_prefill: int, fidelity: str) -> ClusterConfig:
     """Return the paper's workers."""
     worker = {"tp": 2, "device_tokens": 262_144}
     prefill = {"role": "prefill", "count": n_prefill, "host_tokens": 524_352, **worker}
-    return parse_config({"fidelity": fidelity, "workers": [prefill, {"role": "decode", **worker}]}, "the set-up")
+    return parse_config(
+        {"fidelity": fidelity, "context": {"beyond": "serve"}, "workers": [prefill, {"role": "decode", **worker}]},
+        "the set-up",
+    )
 
 
 def at_rate(trace: Trace, rate: float) -> Trace:

@@ -123,7 +123,7 @@ NAMES: Mapping[str, Name] = {
     "decode_worker": Name("1", "index of the decode worker, -1 for none"),
     "queue_delay": Name("s", "time waited for a cause"),
     "session": Name("1", "number of the session, -1 for none"),
-    "rejected": Name("1", "whether no worker could ever hold the request"),
+    "rejected": Name("1", "whether the request was refused: no worker could ever hold it, or the model's context"),
     "cause": Name(TEXT, "what a request waited for"),
     # Windows and workers of a cluster run
     "window": Name("s", "start of the window"),
@@ -164,7 +164,7 @@ NAMES: Mapping[str, Name] = {
     "statistic": Name(TEXT, "mean or quantile over requests"),
     "slo": Name(TEXT, "limits of a service level objective"),
     "requests": Name("1", "requests that arrived"),
-    "rejected_requests": Name("1", "requests that no worker could ever hold"),
+    "rejected_requests": Name("1", "requests that no worker could ever hold, or the model's context"),
     "token_hit_ratio": Name("1", "share of the prompt tokens that is reused"),
     "slo_attainment": Name("1", "share of the requests that meet all limits of the SLO"),
     "goodput": Name("s-1", "requests a second that meet all limits of the SLO"),

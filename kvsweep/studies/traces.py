@@ -100,6 +100,9 @@ _WHOLE = {
 }  # fmt: skip
 """Whole numbers of a made trace and their range; what may be 0 may be left out."""
 
+_WHOLE_PARAMETERS = {"block_size": (1, MAX_BLOCK_SIZE), "max_context": (0, 10**7)}
+"""Whole numbers among the parameters of generators, and their range [token]."""
+
 TraceSpec = FileTrace | MadeTrace
 
 
@@ -132,9 +135,10 @@ def _made(values: dict[str, Any], where: str) -> MadeTrace:
         if name == "arrivals":
             if value not in ("poisson", "fixed"):
                 raise unknown_name(f"{where}: arrivals", value, ("poisson", "fixed"))
-        elif name == "block_size":
-            if type(value) is not int or not 1 <= value <= 65_536:
-                raise InputError(f"{where}: {name}: {shown(value)}; allowed: a whole number of 1 to 65536 tokens")
+        elif name in _WHOLE_PARAMETERS:
+            low, high = _WHOLE_PARAMETERS[name]
+            if type(value) is not int or not low <= value <= high:
+                raise InputError(f"{where}: {name}: {shown(value)}; allowed: a whole number of {low} to {high} tokens")
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
             raise InputError(f"{where}: {name}: {shown(value)}; allowed: a number of 0 to 1e9")
     return MadeTrace(preset, label=label, changes=values, **whole)

@@ -40,6 +40,9 @@ class Workload:
     """Mean pause between an answer and the next turn (coding) [s]."""
     block_size: int = 64
     """Tokens in a block [token]."""
+    max_context: int = 0
+    """Longest prompt and answer together of a session, which ends before (coding); 0 for prompts of `MAX_CONTEXT`
+    [token]."""
     arrivals: Literal["poisson", "fixed"] = "poisson"
     """Requests (qa, uniform) or session starts (coding) at random times or evenly spaced."""
 
@@ -98,6 +101,9 @@ def coding(n_sessions: int, workload: Workload, seed: int) -> Trace:
         time, n_input = float(starts[session]), min(int(first[session]), MAX_CONTEXT)
         n_turns = int(turns[session])
         answers = _lognormal(rng, workload.output_tokens, 1.2, n_turns).tolist()
+        if workload.max_context:
+            answers[0] = min(answers[0], workload.max_context - 1)
+            n_input = min(n_input, workload.max_context - answers[0])
         added = _lognormal(rng, 2.0 * workload.output_tokens, 1.4, n_turns).tolist()
         pauses = _heavy(rng, workload.think_seconds, 2.3, n_turns).tolist()
         longest = 0
@@ -110,6 +116,8 @@ def coding(n_sessions: int, workload: Workload, seed: int) -> Trace:
             longest = runs[1][1]
             n_input += answers[turn] + added[turn]
             if n_input > MAX_CONTEXT or turn + 1 == n_turns:
+                break
+            if workload.max_context and n_input + answers[turn + 1] > workload.max_context:
                 break
             time += answers[turn] * _SECONDS_PER_TOKEN + pauses[turn + 1]
         base += longest

@@ -126,6 +126,10 @@ class Trace:
         """Return the request each entry of `blocks` belongs to; (len(blocks))."""
         return np.repeat(np.arange(len(self)), self.n_blocks)
 
+    def shortest(self) -> Trace:
+        """Return the trace of the request that is shortest, prompt and answer together."""
+        return self.select(np.array([np.argmin(self.input_tokens + self.output_tokens)]))
+
     def select(self, keep: NDArray[Any]) -> Trace:
         """Return the trace of the requests `keep` (mask or ascending indices), everything numbered anew."""
         chosen = np.arange(len(self))[keep]

@@ -54,6 +54,11 @@ def test_turns_contain_the_turn_before() -> None:
     assert 0.8 < hits.sum() / trace.input_tokens.sum() < 1.0
 
 
+def test_coding_sessions_end_at_the_context() -> None:
+    whole, short = generate("coding", 20, 3), generate("coding", 20, 3, max_context=30_000)
+    assert (short.input_tokens + short.output_tokens).max() <= 30_000 and 20 < len(short) < len(whole)
+
+
 def test_uniform_requests_share_nothing() -> None:
     trace = generate("uniform", 200, 4)
     assert hit_tokens(trace, reuse(trace), None).sum() == 0 and len(trace) == 200

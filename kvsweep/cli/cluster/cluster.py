@@ -205,6 +205,9 @@ def _print_summary(found: dict[str, Any], about: dict[str, Any]) -> None:
     from kvsweep.cluster.outcome.summary import resource
 
     counts = f"{found['requests']} requests, {found['rejected']} rejected"
+    if context := found.get("context"):
+        done = {"refuse": "refused", "cut": "cut to it", "serve": "served"}[context["beyond"]]
+        counts += f"; {context['requests']} beyond the context of {context['tokens']} tokens: {done}"
     click.echo(f"{counts}; {found['simulated_seconds']:.1f} s simulated")
     model = about["model"] or "model not named"
     kind = f"fidelity {about['fidelity']}, profile {about['profile_kind']} ({model})"

@@ -47,6 +47,7 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
     """
     from kvsweep.cluster.inputs.config import read_config
     from kvsweep.cluster.inputs.profiles import read_any_profile, service_profile
+    from kvsweep.cluster.setup.context import admitted, with_context
     from kvsweep.studies.plan import check_roles, make_search
     from kvsweep.studies.plan import plan as find
     from kvsweep.trace.convert import scale_to_rate
@@ -76,6 +77,8 @@ def plan(trace: Path, config: Path, profile: Path, **given: Any) -> None:
     )  # fmt: skip
     if not quiet:
         tell_notes(trace, requests)
+        for note in admitted(requests, with_context(cluster_config, service)).notes:
+            say(f"{trace}: {note}")
         if service.kind == "assumed":
             say(f"{profile}: assumed, not measured")
     found = find(search)

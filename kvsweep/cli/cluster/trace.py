@@ -85,6 +85,8 @@ _write_options = decorated(
               help="Mean questions to a document, or turns in a session.")  # fmt: skip
 @click.option("--think", "think_seconds", metavar="NUMBER", callback=quantity("s"), show_default="coding 60",
               help="Mean pause before the next turn of a session [s].")  # fmt: skip
+@click.option("--max-context", type=click.IntRange(2, 10**7), metavar="TOKENS", show_default="prompts of 131072",
+              help="The model's context, before which coding sessions end: prompt and answer together.")  # fmt: skip
 @click.option("--block-size", type=click.IntRange(1, MAX_BLOCK_SIZE), metavar="TOKENS", show_default="64",
               help="Size of the KV blocks.")  # fmt: skip
 @_write_options
@@ -95,9 +97,12 @@ def generate(
     from kvsweep.trace.generate import generate as generated
 
     changes = given_options(changes)
-    useless = {"uniform": ("turns", "think_seconds"), "qa": ("think_seconds",), "coding": ()}[preset]
+    useless = {
+        "uniform": ("turns", "think_seconds", "max_context"), "qa": ("think_seconds", "max_context"), "coding": (),
+    }[preset]  # fmt: skip
     for name in set(useless) & set(changes):
-        raise InputError(f"--{name.removesuffix('_seconds')}: preset {preset} has none; allowed: with another preset")
+        option = name.removesuffix("_seconds").replace("_", "-")
+        raise InputError(f"--{option}: preset {preset} has none; allowed: with another preset")
     for name in ("input_tokens", "output_tokens"):
         if changes.get(name, 1) > 10**7:
             raise InputError(f"--{name.replace('_', '-')}: {changes[name]:g} tokens; allowed: at most 1e7")

@@ -204,6 +204,17 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The longest prompt and answer together [token], None for the catalog's figure of the profile's model.
+
+    Longer requests are refused as engines do, cut to it, or served though no engine would.
+    """
+
+    tokens: Tokens | None = None
+    beyond: Literal["refuse", "cut", "serve"] = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
     """Service level objectives of a request; None is no objective."""
 
@@ -219,6 +230,7 @@ class ClusterConfig:
     name: str = "cluster"
     fidelity: Fidelity = "engine"
     page_size: PageSize = 64
+    context: Context = Context()
     workload: Workload = Workload()
     gateway: Gateway = Gateway()
     eviction: Eviction = Eviction()
@@ -305,7 +317,7 @@ def config_mapping(config: ClusterConfig) -> dict[str, Any]:
         del values["l3"]
     if config.fidelity == "paper":
         del values["engine"], values["gateway"]["tree_tokens"]
-    for optional in values.keys() & {"workload", "slo", "eviction"}:
+    for optional in values.keys() & {"context", "workload", "slo", "eviction"}:
         values[optional] = {name: value for name, value in values[optional].items() if value is not None}
     return {**values, "workers": groups}
 

@@ -52,6 +52,10 @@ workers:
     max_running: 32            # sequences in a batch
     graph_buckets: [1, 2, 4, 8, 12, 16, 24, 32]   # a batch takes the time of the least bucket that holds it
 
+context:
+  beyond: refuse               # prompt and answer longer than the model's context (the catalog's, or what tokens says):
+                               # refuse, as engines do | cut, prompts from the end | serve, though no engine would
+
 workload:
   mode: open                   # open: requests arrive when the trace says | closed: the next one of a session arrives
                                # when the answer before it is complete and its user has thought: as long as the trace
@@ -123,6 +127,10 @@ workers:
     reserve_full: true         # a request is admitted when there are blocks for all of its tokens
     prefix_cache: true
     # graph_buckets: [1, 2, 4, 8, 16]   # captured batch sizes, [] for none; left out: those the engine captures
+
+context:
+  beyond: refuse               # prompt and answer longer than the model's context (the catalog's, or what tokens says):
+                               # refuse, as engines do | cut, prompts from the end | serve, though no engine would
 
 workload:
   mode: open                   # open: requests arrive when the trace says | closed: the next one of a session arrives

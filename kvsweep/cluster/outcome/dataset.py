@@ -54,6 +54,8 @@ class Finished:
     """What the cluster file states without effect."""
     is_compiled: bool = True
     """Whether the compiled core made it; its plain source gives the same to the last bit."""
+    n_beyond: int = 0
+    """Requests beyond the model's context."""
 
     @property
     def is_engine(self) -> bool:
@@ -159,6 +161,7 @@ def _figures_of(run: Finished) -> dict[str, Any]:
         "kvsweep_operations": operations,
         "kvsweep_extrapolated_ratio": beyond / operations if operations else 0.0,
         "kvsweep_simulated_seconds": run.end * 1e-12,
+        "kvsweep_beyond_context": run.n_beyond,
     }
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,14 +32,15 @@ class Chains:
     """Segments of all requests, one after the other."""
 
 
-_REMEMBERED: OrderedDict[tuple[int, ...], tuple[Trace, Chains]] = OrderedDict()
+T = TypeVar("T")
+_REMEMBERED: OrderedDict[tuple[int, ...], tuple[Trace, Any]] = OrderedDict()
 _LOCK = threading.Lock()
 _most = 0
 
 
 @contextmanager
 def remembering(most: int) -> Iterator[None]:
-    """Let `chains` keep its last `most` results: many runs of one trace share them, however its arrivals are scaled."""
+    """Let `remembered` keep its last `most` results: many runs share what they make of one trace."""
     global _most
     _most = most
     try:
@@ -54,17 +56,25 @@ def chains(trace: Trace, page_size: int) -> Chains:
 
     Full pages without a name, at the end of a prompt, belong to the request alone.
     """
-    if not _most:
-        return _chains(trace, page_size)
-    # The very arrays, which are held as long as their ids are used: equal ones elsewhere are found out no cheaper.
     key = (id(trace.blocks), id(trace.offsets), id(trace.input_tokens), trace.block_size, page_size)
+    return remembered(key, trace, lambda: _chains(trace, page_size))
+
+
+def remembered(key: tuple[int, ...], trace: Trace, make: Callable[[], T]) -> T:
+    """Return what `make` makes of `trace`, or made before; `key` has the ids of the arrays it depends on.
+
+    These are the very arrays, held as long as their ids are used: equal ones elsewhere are found out no cheaper.
+    """
+    if not _most:
+        return make()
     with _LOCK:
         if key not in _REMEMBERED:
-            _REMEMBERED[key] = trace, _chains(trace, page_size)
+            _REMEMBERED[key] = trace, make()
             while len(_REMEMBERED) > _most:
                 _REMEMBERED.popitem(last=False)
         _REMEMBERED.move_to_end(key)
-        return _REMEMBERED[key][1]
+        found: T = _REMEMBERED[key][1]
+        return found
 
 
 def _chains(trace: Trace, page_size: int) -> Chains:

@@ -24,6 +24,7 @@ from kvsweep.cluster.inputs.step_profile import StepProfile
 from kvsweep.cluster.outcome.dataset import Finished, dataset
 from kvsweep.cluster.policies.plugins import Plugins, select_plugin
 from kvsweep.cluster.setup.closed_loop import turns
+from kvsweep.cluster.setup.context import admitted, with_context
 from kvsweep.cluster.setup.initial_state import LONGEST, initial_state
 from kvsweep.cluster.setup.vllm import initial_fleet, resolved
 from kvsweep.cluster.shared.state import State
@@ -98,13 +99,17 @@ def finish(
         select_plugin("eviction", config.eviction.policy, policy_files),
         select_plugin("retention", config.retention.policy, policy_files),
     )
-    config, begin, assumed = _beginning(trace, config, profile, policy)
+    config = with_context(config, profile)
+    found = admitted(trace, config)
+    config, begin, assumed = _beginning(found.trace, config, profile, policy)
     ended = run_core(begin, policy, plugins, check=check, compile=compile, progress=progress)
-    assumed = (*_page_notes(trace, config.page_size), *turns(trace, config, LONGEST).notes(), *assumed)
-    trace = replace(trace, notes=(*trace.notes, *assumed))
+    waiting = turns(found.trace, config, LONGEST)
+    assumed = (*found.notes, *_page_notes(trace, config.page_size), *waiting.notes(), *assumed)
+    asked = replace(found.asked, notes=(*trace.notes, *assumed))
+    state = found.whole(shared(ended.run), bool(len(waiting.request)))
     return Finished(
-        shared(ended.run), trace, config, profile, policy, plugins, ended.seconds, memory_bytes(ended.run), unused,
-        ended.is_compiled,
+        state, asked, config, profile, policy, plugins, ended.seconds, memory_bytes(ended.run), unused,
+        ended.is_compiled, found.n_beyond,
     )  # fmt: skip
 
 

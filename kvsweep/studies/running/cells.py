@@ -19,6 +19,7 @@ from kvsweep.cluster.inputs.config import ClusterConfig, Eviction, Retention, co
 from kvsweep.cluster.inputs.profiles import AnyProfile, any_profile_mapping, service_profile, step_profile
 from kvsweep.cluster.inputs.step_profile import StepProfile
 from kvsweep.cluster.policies.plugins import select_plugin
+from kvsweep.cluster.setup.context import with_context
 from kvsweep.errors import InputError
 from kvsweep.jit.fingerprint import fingerprint
 from kvsweep.policies.registry import load_policies
@@ -150,7 +151,7 @@ def code_digest() -> str:
 def cell_key(cell: Cell, trace_digest: str, study: Study) -> str:
     """Return the key of a cell's result: a digest of all it depends on, wherever the cell stands in a study."""
     assert cell.config is not None and cell.profile is not None
-    config = config_mapping(_in_effect(cell.config))
+    config = config_mapping(with_context(_in_effect(cell.config), cell.profile))
     config.pop("name", None)
     about = [code_digest(), trace_digest, config, _profile_digest(cell.profile), dict(study.slos)]
     about.append([policy_digest(kind, name, study.policy_files) for kind, name in policies_of(cell.config)])

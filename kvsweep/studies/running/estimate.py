@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from kvsweep.cluster.outcome.dataset import told
 from kvsweep.cluster.simulation.run import finish
 from kvsweep.errors import InputError, ResultError
@@ -52,7 +50,7 @@ def estimate(study: Study, threads: int) -> Estimate:
     assert cell.config is not None and cell.profile is not None
     trace = workloads.trace(cell.workload)
     try:
-        finish(trace.select(np.arange(1)), cell.config, cell.profile, policy_files=study.policy_files, compile=True)
+        finish(trace.shortest(), cell.config, cell.profile, policy_files=study.policy_files, compile=True)
         began = time.process_time()
         run = finish(trace, cell.config, cell.profile, policy_files=study.policy_files, compile=True)
         measure(told(run), study.slos)

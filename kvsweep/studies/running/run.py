@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kvsweep.cluster.inputs.indifference import indifferent
 from kvsweep.cluster.outcome.dataset import Finished, dataset, told
+from kvsweep.cluster.setup.context import DONE, with_context
 from kvsweep.cluster.shared.segments import remembering
 from kvsweep.cluster.simulation.cores import is_compiled
 from kvsweep.cluster.simulation.run import finish
@@ -100,7 +99,7 @@ def run_study(
     n_threads = checked_threads(threads)
     workloads = Workloads(study, HELD)
     outcome = begin(study, workloads)
-    for line in (*workloads.notes, *_indifferent(outcome, workloads)):
+    for line in (*workloads.notes, *_beyond_context(outcome, workloads), *_indifferent(outcome, workloads)):
         show.note(line)
     with contextlib.ExitStack() as stack:
         stack.enter_context(remembering(HELD))
@@ -155,6 +154,21 @@ def begin(study: Study, workloads: Workloads) -> Outcome:
     for key in keys:
         beside.pop(key, None)
     return Outcome(study, found, keys, [key for key, _ in oracles], beside)
+
+
+def _beyond_context(outcome: Outcome, workloads: Workloads) -> list[str]:
+    """Return a line for each trace with requests beyond the context of a model, and what becomes of them."""
+    found = dict[str, None]()
+    for cell in outcome.cells:
+        if cell.config is None or cell.profile is None:
+            continue
+        context, longest = with_context(cell.config, cell.profile).context, workloads.facts(cell.workload).longest
+        if context.tokens is not None and longest > context.tokens:
+            found.setdefault(
+                f"trace {cell.workload.trace}: prompt and answer of up to {longest} tokens, beyond the context of "
+                f"{context.tokens} tokens (profile {cell.point['profile']}): {DONE[context.beyond][1]}"
+            )
+    return list(found)
 
 
 def _indifferent(outcome: Outcome, workloads: Workloads) -> list[str]:
@@ -310,4 +324,4 @@ def _compile(job: _Job, pending: Mapping[str, Cell]) -> None:
         trace = job.workloads.trace(cell.workload)
         with contextlib.suppress(InputError, ResultError):  # the cell itself will tell
             files = job.outcome.study.policy_files
-            finish(trace.select(np.arange(1)), cell.config, cell.profile, policy_files=files, compile=True)
+            finish(trace.shortest(), cell.config, cell.profile, policy_files=files, compile=True)

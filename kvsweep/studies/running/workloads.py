@@ -36,11 +36,15 @@ class Kept:
 
 
 class Facts(NamedTuple):
-    """What is known of a trace for good: its digest, its requests, and whether any of them names a session."""
+    """What is known of a trace for good: its digest, its requests, whether any of them names a session.
+
+    `longest` is the longest prompt and answer together [token].
+    """
 
     digest: str
     requests: int
     has_sessions: bool
+    longest: int
 
 
 class Workloads:
@@ -65,7 +69,9 @@ class Workloads:
         """Return what is known of `trace`, which is made only once for it."""
         if wanted not in self._known:
             trace = self.trace(wanted)
-            self._known[wanted] = Facts(digest_of(trace), len(trace), trace.has_sessions)
+            self._known[wanted] = Facts(
+                digest_of(trace), len(trace), trace.has_sessions, int((trace.input_tokens + trace.output_tokens).max())
+            )
         return self._known[wanted]
 
     def know(self, workloads: Iterable[Workload]) -> None:

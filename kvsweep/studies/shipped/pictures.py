@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from kvsweep.catalog.specs import Disk, Link
-from kvsweep.cluster.inputs.config import ClusterConfig, config_mapping, parse_config
+from kvsweep.cluster.inputs.config import ClusterConfig, Context, config_mapping, parse_config
 from kvsweep.cluster.inputs.service_profile import Profile, profile_mapping
 from kvsweep.cluster.policies import eviction
 from kvsweep.cluster.simulation.run import run
@@ -116,7 +116,9 @@ def _alone(
     l3: Mapping[str, Any] | None = None,
 ) -> NDArray[np.float64]:  # fmt: skip
     """Return (2, n) times [s] of a prompt, of `others` of the same length, and of the first again: TTFT and handoff."""
-    config = worker_cluster(profile.tp, device_tokens, host_tokens, fidelity, l3)
+    one_pair = worker_cluster(profile.tp, device_tokens, host_tokens, fidelity, l3)
+    # The lengths go on beyond the context of some models.
+    config = replace(one_pair, context=Context(beyond="serve"))
     ds = run(_far_apart(length, others), config, profile)
     return np.stack([ds["ttft"].values, (ds["handoff_end"] - ds["prefill_end"]).values])
 

@@ -69,7 +69,8 @@ def cluster(n_prefill: int, fidelity: str = "paper", **changes: Any) -> ClusterC
     worker = {"tp": 2, "device_tokens": DEVICE_TOKENS, "max_running": 32}
     prefill = {"role": "prefill", "count": n_prefill, "host_tokens": 524_352, "chunk_tokens": 4096, **worker}
     values = {
-        "name": f"{n_prefill}P-1D", "fidelity": fidelity, "page_size": 64,
+        # Recorded sessions are of models with longer contexts than these.
+        "name": f"{n_prefill}P-1D", "fidelity": fidelity, "page_size": 64, "context": {"beyond": "serve"},
         "workers": [prefill, {"role": "decode", **worker}], **changes,
     }  # fmt: skip
     return parse_config(values, "cluster of the paper")

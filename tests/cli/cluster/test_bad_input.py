@@ -452,6 +452,7 @@ def test_a_run_that_outlasts_the_clock() -> None:
         "p.yaml", lambda profile: profile["decode"].update(batch=[1], base_seconds=[100.0], context_token_seconds=[0])
     )
     change("c.yaml", lambda config: config["workers"][1].update(max_running=1))
+    change("c.yaml", lambda config: config.update(context={"beyond": "serve"}))
     Path("t.jsonl").write_text(lines(row(n_output=100_000)))
     assert "make times the clock cannot hold" in refusal()
     Path("t.jsonl").write_text(lines(*(row(n_output=20_000) for _ in range(3))))

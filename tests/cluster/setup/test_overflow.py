@@ -62,7 +62,7 @@ def test_a_long_prompt_over_a_slow_link(fidelity: str) -> None:
     service = roofline(load(), "qwen3-8b", "h100-sxm", 2, "tcp-25g")
     pools = {"tp": 2, "device_tokens": 262_144, "chunk_tokens": 65_536}
     rules = {"engine": {"max_prefill_tokens": 65_536}} if fidelity == "engine" else {}
-    config = cluster(pools, {"tp": 2}, fidelity=fidelity, **rules)
+    config = cluster(pools, {"tp": 2}, fidelity=fidelity, context={"beyond": "serve"}, **rules)
     ds = kvsweep.cluster.run(trace([(0.0, 52_000, 2, ())]), config, service)
     payload = -(-52_000 // PAGE) * PAGE * service.kv_bytes_per_token
     alone = service.handoff.setup_seconds + payload / service.handoff.bytes_per_s
