@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, overload
 
+from kvsweep.catalog.configs.model import read_model
 from kvsweep.catalog.rules import build_entry
 from kvsweep.catalog.specs import USER_SOURCE, Disk, Dram, Entry, Gpu, Link, Model, Sourced, Stack
 from kvsweep.catalog.yamlfile import read_yaml_mapping
@@ -80,11 +81,16 @@ class Catalog:
     def part(self, kind: str, key: str, what: str) -> Entry: ...
 
     def part(self, kind: str, key: str, what: str) -> Entry:
-        """Return the entry `key` of `kind`; raises InputError naming `what` (``--gpu``) and the nearest key."""
+        """Return the entry `key` of `kind`; raises InputError naming `what` (``--gpu``) and the nearest key.
+
+        A model may be given as the path of its ``config.json`` instead, or of the folder that holds it.
+        """
         entries = self.entries(kind)
-        if key not in entries:
-            raise unknown_name(what, key, entries)
-        return entries[key]
+        if key in entries:
+            return entries[key]
+        if kind == "models" and (key.endswith(".json") or os.sep in key and Path(key).exists()):
+            return read_model(Path(key), what)
+        raise unknown_name(what, key, entries)
 
 
 def load(overlays: Sequence[Path] = (), what: str = "hardware directory") -> Catalog:

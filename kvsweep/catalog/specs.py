@@ -360,7 +360,7 @@ class Shape(Sourced):
     shared_experts: WidthOrZero = 0
     dense_layers: WidthOrZero = 0
     vocab: Width
-    max_context: Width
+    max_context: Annotated[int, Range("1", 1, 1e9, or_zero=True)]
     indexer: Indexer | None = None
     compression: Compression | None = None
 
