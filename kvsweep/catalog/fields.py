@@ -1,19 +1,20 @@
 """Reading of typed records from YAML values; the annotations of a dataclass are its table of fields.
 
-A field annotated ``Annotated[float, Range("byte/s", 1e6, 1e15)]`` is a number with that unit and those bounds,
-``str`` is one line of text, a ``Literal`` is a choice, and a dataclass is a nested group. ``X | None`` may be left out.
+A field annotated ``Annotated[float, Range("byte/s", 1e6, 1e15)]`` is a number with that unit and those bounds, or text
+as options take it, ``64 GB/s``; ``str`` is one line of text, a ``Literal`` is a choice, and a dataclass is a nested
+group. ``X | None`` may be left out.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from kvsweep.errors import InputError, shown, unknown_name
+from kvsweep.units import parse_quantity
 
 NOT_IN_FILES = ("key", "family")
 """Fields of an entry that follow from where and how it is written, so a file may not state them."""
@@ -140,23 +141,15 @@ def _read_value(accepted: FieldType, value: object, where: str) -> Any:
 
 
 def _read_number(accepted: FieldType, bounds: Range, value: object, where: str) -> float:
+    if isinstance(value, str):  # with its unit, as options take it, or a form YAML takes for text (64e9)
+        try:
+            value = parse_quantity(value, bounds.unit, where)
+        except InputError as error:
+            raise InputError(f"{error}; {bounds}") from None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{where}: {shown(value)} is not a number{_yaml_hint(value)}; {bounds}")
+        raise InputError(f"{where}: {shown(value)} is not a number; {bounds}")
     if value not in bounds:
         raise InputError(f"{where}: {shown(value)} is out of range; {bounds}")
     if accepted.base is int and value != int(value):
         raise InputError(f"{where}: {shown(value)} is not a whole number; {bounds}")
     return int(value) if accepted.base is int else float(value)
-
-
-def _yaml_hint(value: object) -> str:
-    """Return the way to write the number that YAML took for text: a dot and a signed exponent, as in 6.4e+10."""
-    try:
-        number = float(str(value))
-    except ValueError:
-        return ""
-    if isinstance(value, bool) or not math.isfinite(number):
-        return ""
-    mantissa, _, exponent = f"{number:e}".partition("e")
-    digits = mantissa.rstrip("0")
-    return f" (YAML reads it as text; write {digits + '0' if digits.endswith('.') else digits}e{exponent})"

@@ -304,7 +304,8 @@ def test_hidden_and_other_files_are_left_alone(tmp_path: Path) -> None:
     ("file", "text", "message"),
     [
         ("gpus", "H200: {peak_flops: fast}",
-         "gpus.yaml: H200: peak_flops: 'fast' is not a number; allowed: 1e+09 to 1e+18 FLOP/s"),
+         "gpus.yaml: H200: peak_flops: 'fast' is not a number, optionally with one of FLOP/s GFLOP/s TFLOP/s PFLOP/s; "
+         "allowed: 1e+09 to 1e+18 FLOP/s"),
         ("gpus", "H200: {hbm_bandwidth: 4800}",
          "gpus.yaml: H200: hbm_bandwidth: 4800 is out of range; allowed: 1e+09 to 1e+15 byte/s"),
         ("gpus", "X: {name: a}", "gpus.yaml: X: peak_flops: missing; allowed: 1e+09 to 1e+18 FLOP/s, "

@@ -39,7 +39,7 @@ def _named(section: str, fields: tuple[str, ...], stated: Mapping[str, Any]) -> 
 def _unfilled_hosts(config: ClusterConfig, stated: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each group of workers whose host never holds a page."""
     for i, group in enumerate(stated["workers"]):
-        tokens = group.get("host_tokens") or 0
+        tokens = float(group.get("host_tokens") or 0)  # which may be text
         if tokens and config.write.policy == "none":
             yield f"workers[{i}]: host_tokens: without effect: nothing fills a host with write policy none"
         elif 0 < tokens < config.page_size:
