@@ -22,8 +22,8 @@ from typing import Any, Literal, overload
 from kvsweep.catalog.configs.model import read_model
 from kvsweep.catalog.rules import build_entry
 from kvsweep.catalog.specs import USER_SOURCE, Disk, Dram, Entry, Gpu, Link, Model, Sourced, Stack
-from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.errors import InputError, shown, unknown_name
+from kvsweep.yamlfile import read_bounded, read_yaml_mapping
 
 ENVIRONMENT = "KVSWEEP_HARDWARE"
 """Environment variable with overlay directories, separated as in PATH."""
@@ -125,7 +125,7 @@ def _directory_files(directory: Path, what: str) -> dict[str, bytes]:
     known = [file for file, _ in FILES.values()] + [SOURCES_FILE]
     try:
         paths = [path for path in sorted(directory.iterdir()) if path.suffix in (".yaml", ".yml")]
-        found = {path.name: path.read_bytes() for path in paths if not path.name.startswith(".")}
+        found = {path.name: read_bounded(path) for path in paths if not path.name.startswith(".")}
     except OSError as error:
         raise InputError(f"{what}: {error.filename}: {error.strerror}") from None
     for name in found:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-import yaml
 
 from kvsweep.costs.inputs import PART_FIELDS
+from kvsweep.results.attrs import mapping_attr
 
 MICRO = 1e6
 
@@ -39,7 +39,7 @@ def summary(ds: xr.Dataset, policy: str, path: str) -> dict[str, Any]:
 
 def record(ds: xr.Dataset) -> dict[str, Any]:
     """Return the whole run as plain values: hardware, experiment, host, streams, summary; times in [s] or [us]."""
-    config = yaml.safe_load(ds.attrs["kvsweep_config"])
+    config = mapping_attr(ds, "kvsweep_config")
     paths, policies = [str(path) for path in ds["path"].values], [str(name) for name in ds["policy"].values]
     host = {name.removeprefix("host_"): value for name, value in ds.attrs.items() if name.startswith("host_")}
     return {

@@ -35,6 +35,7 @@ RESERVED_NAMES = frozenset({*Context._fields, "placement", "speedups"})
 _HELPER_MODULES = {"context", "registry", "outcome"}
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}")
+_MAX_SOURCE = 1 << 20  # bytes of a policy file
 _MAX_MODES = 100  # mode codes of all policies together are stored as int8
 
 
@@ -176,7 +177,10 @@ def _load_entry_point(point: EntryPoint) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    source = path.read_bytes()
+    with path.open("rb") as file:
+        source = file.read(_MAX_SOURCE + 1)
+    if len(source) > _MAX_SOURCE:
+        raise PolicyError(f"longer than allowed: {_MAX_SOURCE} bytes")
     # The name depends on place and content only: kernels cached by another process find the module under it.
     digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + source).hexdigest()[:16]
     name = f"kvsweep_policy_{digest}"

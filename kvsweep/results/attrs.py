@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kvsweep.errors import InputError
+from kvsweep.yamlfile import read_yaml
+
 if TYPE_CHECKING:
     import xarray as xr
 
 
 def mapping_attr(dataset: xr.Dataset, name: str) -> dict[str, Any]:
     """Return an attribute that `to_attrs` wrote as YAML; empty where it is absent or somebody else's text."""
-    import yaml
+    found = _attr(dataset, name)
+    return found if isinstance(found, dict) else {}
 
-    text = str(dataset.attrs.get(name, ""))
+
+def list_attr(dataset: xr.Dataset, name: str) -> list[Any]:
+    """Return a list as `mapping_attr` does a mapping."""
+    found = _attr(dataset, name)
+    return found if isinstance(found, list) else []
+
+
+def _attr(dataset: xr.Dataset, name: str) -> Any:
     try:
-        # A few aliases of aliases stand for gigabytes; a study needs none.
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader)):
-            return {}
-        mapping = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return {}
-    return mapping if isinstance(mapping, dict) else {}
+        return read_yaml(str(dataset.attrs.get(name, "")).encode(errors="surrogatepass"), name)
+    except InputError:
+        return None
 
 
 def to_attrs(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from kvsweep.catalog.fields import read_record
 from kvsweep.catalog.load import load
-from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.cluster.inputs.config import Slo, parse_config
 from kvsweep.cluster.inputs.profiles import (
     AnyProfile,
@@ -26,6 +25,7 @@ from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.studies.axes import INPUTS, Axis, read_axis, sorted_axes
 from kvsweep.studies.traces import TraceSpec, read_spec, spec_mapping
+from kvsweep.yamlfile import read_yaml_file
 
 ENTRIES = ("title", "cluster", "profile", "trace", "axes", "slo", "regret", "keep")
 """What a study file may hold."""
@@ -72,11 +72,7 @@ def read_study(path: Path, axes: Sequence[str] = (), policy_files: Sequence[Path
 
     Raises InputError naming file, field and what is allowed.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    values = read_yaml_mapping(data, str(path))
+    values = read_yaml_file(path)
     for text in axes:
         name, sign, given = text.partition("=")
         if not sign or not name.strip() or not given.strip():
@@ -180,10 +176,9 @@ def _cluster(given: Any, where: str, folder: Path) -> dict[str, Any]:
     if isinstance(given, str):
         path = folder / given
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise InputError(f"{where}: cluster: {path}: {error.strerror or error}") from error
-        values = read_yaml_mapping(data, str(path))
+            values = read_yaml_file(path)
+        except InputError as error:
+            raise InputError(f"{where}: cluster: {error}") from error
         parse_config(values, str(path))
         return values
     if not isinstance(given, Mapping):

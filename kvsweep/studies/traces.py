@@ -49,9 +49,12 @@ class FileTrace:
 
     def make(self, folder: Path, seed: int) -> Trace:
         """Return the trace; `seed` chooses what the file leaves open: session starts, the sample, times in a bin."""
+        path = folder / self.file
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise InputError(f"{path}: is a pipe or a device, which is read but once; allowed in studies: a file")
         told = {item.name: getattr(self, item.name) for item in dataclasses.fields(ReadOptions) if item.name != "seed"}
         try:
-            trace = read_trace(folder / self.file, ReadOptions(seed=seed, **told))
+            trace = read_trace(path, ReadOptions(seed=seed, **told))
         except InputError as error:
             raise InputError(_as_fields(str(error))) from error
         if self.longest_tokens:

@@ -31,6 +31,7 @@ def read_trace(path: str | os.PathLike[str], options: ReadOptions | None = None,
     files = trace_files(file)
     companions = ragpulse.companions(file)
     names = sorted(each.name for each in file.iterdir()) if file.is_dir() else []  # they stand in the notes
+    cache = cache and all(each.is_file() for each in files)  # a pipe can be read but once
     entry = cached.entry(files, companions, (file.name, names, options)) if cache else None
     trace = cached.load(entry) if entry else None
     if trace is None:

@@ -171,9 +171,7 @@ def test_a_schema_version_of_any_type_is_refused_in_one_short_line(version: obje
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize(
-    "text", ["{[: :", "- a", "!!python/object/apply:os.getcwd []", "a: &a [x]\nb: [*a, *a]", "[" * 9999]
-)
+@pytest.mark.parametrize("text", ["{[: :", "- a", "!!python/object/apply:os.getcwd []", "a: &a [*a]", "[" * 9999])
 def test_an_attribute_of_somebody_else_is_no_mapping(text: str) -> None:
     assert attrs.mapping_attr(xr.Dataset(attrs={"kvsweep_config": text}), "kvsweep_config") == {}
 

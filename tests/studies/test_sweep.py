@@ -18,7 +18,6 @@ import xarray as xr
 import yaml
 
 import kvsweep
-from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.cluster.inputs.config import parse_config
 from kvsweep.cluster.inputs.presets import cluster_file
 from kvsweep.cluster.outcome.dataset import Told
@@ -34,6 +33,7 @@ from kvsweep.studies.traces import MadeTrace
 from kvsweep.trace.convert import scale_time
 from kvsweep.trace.generate import generate
 from kvsweep.trace.model import Trace
+from kvsweep.yamlfile import read_yaml_mapping
 from tests.cli_runner import done, refused, run
 from tests.studies import samples as study_samples
 from tests.studies.samples import FIDELITIES, cluster, study, written

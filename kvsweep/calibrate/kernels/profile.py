@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kvsweep.calibrate.sources.columns import Row, digest, read_lines, read_rows
-from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.errors import InputError, shown
+from kvsweep.yamlfile import read_yaml_file
 
 MICRO = 1e-6
 SKEW_REPEATS = 3.0
@@ -60,7 +60,7 @@ def read_kernels(folder: Path, tp: int | None = None) -> KernelProfile:
     meta_file = folder / "meta.yaml"
     if not meta_file.is_file():
         raise InputError(f"{folder}: no meta.yaml; allowed: a folder of a kernel profile, or of a database's .parquet")
-    meta = read_yaml_mapping(meta_file.read_bytes(), str(meta_file))
+    meta = read_yaml_file(meta_file)
     place, degree = _place(folder, tp)
     dense = _curves(place / "dense.csv", "tokens")
     skew_file, moe_file = place / "skew.csv", place / "moe.csv"

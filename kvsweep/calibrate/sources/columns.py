@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from kvsweep.errors import InputError, shown
 
 Row = dict[str, float]
+MAX_BYTES = 1 << 29
+"""Longest file of measurements [byte]."""
 LARGEST = 1e30
 """Largest number taken for a measurement: what is beyond is a fault of the file."""
 
@@ -88,9 +90,13 @@ def number(text: str, where: str) -> float:
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file; raises InputError for one that cannot be read."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{path}: longer than allowed: {MAX_BYTES} bytes")
+    return data
 
 
 def read_text(path: Path) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from kvsweep.catalog.yamlfile import read_yaml_mapping
 from kvsweep.cli.options import dashed
 from kvsweep.errors import InputError, unknown_name
+from kvsweep.yamlfile import read_yaml_file
 
 RUN_SETTINGS = ("reduce", "reduce_over", "threads")
 """Settings of a sweep that are no axes and choose how it runs."""
@@ -30,10 +30,7 @@ def read_study(path: Path) -> dict[str, Any]:
     Files and folders in it are beside it, like those of a cluster study.
     Raises InputError with file and line or field for broken YAML, an unknown name and an entry without value.
     """
-    try:
-        entries = read_yaml_mapping(path.read_bytes(), str(path))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
+    entries = read_yaml_file(path)
     known = setting_names()
     for name, value in entries.items():
         if name not in known:

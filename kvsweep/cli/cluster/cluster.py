@@ -131,8 +131,8 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
 
     The trace is read as by `kvsweep trace`; its blocks are brought to the cluster's pages.
     """
-    from kvsweep.catalog.yamlfile import read_yaml_file
     from kvsweep.cluster.inputs.profiles import read_any_profile
+    from kvsweep.yamlfile import read_yaml_file
 
     force, events, told = options.pop("force"), options.pop("events"), taken_out(options)
     check_outputs({"--output": output, "--events": events}, force)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from kvsweep.catalog.fields import Range, read_batch_sizes, read_fields, read_record, require_fields
-from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster.policies.write import writes_through
 from kvsweep.errors import InputError, shown, unknown_name
+from kvsweep.yamlfile import read_yaml_file
 
 Workers = Annotated[int, Range("workers", 1, 4096)]
 Tokens = Annotated[int, Range("tokens", 1, 1e9)]

@@ -7,11 +7,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster.inputs.config import ClusterConfig
 from kvsweep.cluster.inputs.service_profile import Profile, parse_profile, profile_mapping
 from kvsweep.cluster.inputs.step_profile import StepProfile, parse_step_profile, step_profile_mapping
 from kvsweep.errors import InputError, unknown_name
+from kvsweep.yamlfile import read_yaml_file
 
 AnyProfile = Profile | StepProfile
 

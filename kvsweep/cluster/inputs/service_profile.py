@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from kvsweep.catalog.fields import Range, read_batch_sizes, read_fields, read_record, require_fields
 from kvsweep.catalog.specs import USER_SOURCE, Kind
-from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.errors import InputError, shown
+from kvsweep.yamlfile import read_yaml_file
 
 Seconds = Annotated[float, Range("s", 0.0, 100.0)]
 PerToken = Annotated[float, Range("s", 0.0, 1.0)]

@@ -16,9 +16,9 @@ import numpy as np
 import yaml
 
 from kvsweep.catalog.specs import Kind
-from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster.vllm.steptime import StepTimes
 from kvsweep.errors import InputError, shown, unknown_name
+from kvsweep.yamlfile import read_yaml_file
 
 FORMAT = "kvsweep step profile 1"
 """First field of a step profile: tells it from a profile of service models."""

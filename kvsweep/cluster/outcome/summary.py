@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-import yaml
 from numpy.typing import NDArray
 
 from kvsweep.errors import InputError
+from kvsweep.results.attrs import list_attr, mapping_attr
 
 RESOURCES = {
     "prefill": "compute of prefill workers",
@@ -64,7 +64,7 @@ def summarize(ds: xr.Dataset, slo: Mapping[str, float] | None = None) -> dict[st
         ttl = float(ds.attrs["kvsweep_retention_seconds"])
         found["retention_seconds"] = ttl if np.isfinite(ttl) else None
     if "kvsweep_foresight" in ds.attrs:
-        found["foresight"] = yaml.safe_load(ds.attrs["kvsweep_foresight"])
+        found["foresight"] = list_attr(ds, "kvsweep_foresight")
     found["simulated_seconds"] = seconds
     found["cpu_seconds"] = None if cpu is None else float(cpu)
     found["extrapolated_ratio"] = float(ds.attrs["kvsweep_extrapolated_ratio"])
@@ -106,5 +106,6 @@ def _quantiles(values: NDArray[np.float64]) -> dict[str, float | None]:
 
 def objectives(ds: xr.Dataset) -> dict[str, float]:
     """Return the service level objectives [s] of the cluster file a run was made with."""
-    config = yaml.safe_load(str(ds.attrs.get("kvsweep_config", ""))) or {}
-    return {name: float(limit) for name in OBJECTIVES if (limit := config.get("slo", {}).get(f"{name}_seconds"))}
+    stated = mapping_attr(ds, "kvsweep_config").get("slo")
+    limits = {name: stated.get(f"{name}_seconds") for name in OBJECTIVES} if isinstance(stated, dict) else {}
+    return {name: float(limit) for name, limit in limits.items() if isinstance(limit, int | float) and limit > 0}

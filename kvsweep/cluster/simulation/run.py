@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvsweep.catalog.yamlfile import read_yaml_file
 from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
 from kvsweep.cluster.inputs.indifference import indifferent
 from kvsweep.cluster.inputs.notes import notes_of
@@ -36,6 +35,7 @@ from kvsweep.policies.registry import Policy, load_policies
 from kvsweep.results.dataset import timestamp
 from kvsweep.trace.model import Note, Trace
 from kvsweep.trace.read import read_trace
+from kvsweep.yamlfile import read_yaml_file
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from kvsweep.errors import InputError
-from kvsweep.trace.files.packed import optional, packing_of, unpacked
+from kvsweep.trace.files.packed import opened, optional
 from kvsweep.trace.files.record import Record
 from kvsweep.trace.files.text import records
 from kvsweep.trace.model import Notes
@@ -73,12 +73,8 @@ class Source:
         yield from found
 
     def _opened(self, path: Path) -> Iterator[Record]:
-        packing = packing_of(path)
-        if packing == "parquet":
-            yield from _parquet(path)
-            return
-        with unpacked(path, packing) as file:
-            yield from records(path, file, self.notes)
+        with opened(path) as (packing, file):
+            yield from _parquet(path) if packing == "parquet" else records(path, file, self.notes)
 
 
 def _parquet(path: Path) -> Iterator[Record]:
