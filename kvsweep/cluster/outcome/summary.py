@@ -47,7 +47,8 @@ def summarize(ds: xr.Dataset, slo: Mapping[str, float] | None = None) -> dict[st
     cpu = ds.attrs.get("kvsweep_cpu_seconds")
     found: dict[str, Any] = {"requests": int(served.size), "rejected": int((~served).sum())}
     if beyond := int(ds.attrs.get("kvsweep_beyond_context", 0)):
-        found["context"] = {**yaml.safe_load(ds.attrs["kvsweep_config"])["context"], "requests": beyond}
+        stated = mapping_attr(ds, "kvsweep_config").get("context")
+        found["context"] = {**(stated if isinstance(stated, dict) else {}), "requests": beyond}
     found |= {f"{name}_seconds": _quantiles(ds[name].values[served]) for name in OBJECTIVES}
     found["hit_ratio"] = float(hits.sum() / (hits.sum() + computed)) if computed else None
     found["hit_tokens"] = {str(tier): int(n) for tier, n in zip(ds["tier"].values, hits, strict=True)}
