@@ -13,7 +13,7 @@ from kvsweep.report.page import Cell, assemble, reproduction, rows_table, summar
 from kvsweep.report.payload import Payload
 from kvsweep.results.analysis.sweeps import VERDICTS
 
-EMBEDDED = ("data/source.js", "data/embedded.js")
+EMBEDDED = ("data/source.js", "page/embedded.js")
 
 
 def render(ds: xr.Dataset, payload: Payload) -> str:

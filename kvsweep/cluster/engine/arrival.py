@@ -12,8 +12,9 @@ from kvsweep.cluster.policies.gateway.candidates import count
 from kvsweep.cluster.policies.gateway.loads import routed
 from kvsweep.cluster.policies.retrieval import note_arrival
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.arrivals import follow, take
+from kvsweep.cluster.shared.arrivals import take
 from kvsweep.cluster.shared.clock import push, touch_decode, touch_prefill
+from kvsweep.cluster.shared.completion import reject
 from kvsweep.cluster.shared.policy_functions import Asked
 from kvsweep.cluster.shared.state import State
 from kvsweep.cluster.shared.waiting import begin_waiting
@@ -27,10 +28,7 @@ def arrive(s: State, ask: Asked) -> None:
     if s.run[eng.COLOCATED] == 0:
         rejected = rejected or count(s, col.DECODE_SIDE, at_decode) == 0
     if rejected:
-        s.request[r, col.REJECTED] = 1
-        s.run[col.LEFT] -= 1
-        if s.request[r, col.FOLLOWER] >= 0:
-            follow(s, r)
+        reject(s, r)
         return
     _prepare(s, r)
     w = d = choose_prefill(s, r, at_prefill, ask)

@@ -18,6 +18,7 @@ from kvsweep.cluster.engine.workers.prefill import run_loop as run_prefill_loop
 from kvsweep.cluster.engine.workers.transfer import end_chunk, start_chunks
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import due, earliest, touch_decode, touch_prefill
+from kvsweep.cluster.shared.completion import end
 from kvsweep.cluster.shared.policy_functions import Asked
 from kvsweep.cluster.shared.state import State
 
@@ -32,7 +33,7 @@ def advance(s: State, instants: int, ask: Asked) -> int:
         now = due(s, earliest(s))
         if s.run[eng.UNFINISHED] == 0:
             if now == col.NEVER:
-                return _end(s)
+                return end(s)
             if now // s.run[col.WINDOW] >= s.windows.size:
                 return col.GROW
             s.run[eng.AGAIN] = int(now == s.run[col.NOW])
@@ -43,16 +44,6 @@ def advance(s: State, instants: int, ask: Asked) -> int:
         if code != col.PAUSED:
             return code
     return col.PAUSED
-
-
-def _end(s: State) -> int:
-    if s.run[col.LEFT] == 0:
-        return col.DONE
-    for r in range(s.request.shape[0]):
-        if s.request[r, col.FINISHED] < 0 and s.request[r, col.REJECTED] != 1:
-            s.run[col.SUSPECT] = r
-            break
-    return col.STUCK
 
 
 def _events(s: State, ask: Asked) -> int:

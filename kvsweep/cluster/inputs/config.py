@@ -42,11 +42,17 @@ NOT_OF_VLLM_GATEWAY = ("tree_tokens", "host_credit", "disk_credit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrefillGroup:
+class _Group:
+    """Equal workers, of any role."""
+
+    count: Workers = 1
+    tp: Ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillGroup(_Group):
     """Equal prefill workers."""
 
-    count: Workers = 1
-    tp: Ranks
     device_tokens: Tokens
     host_tokens: TokensOrZero = 0
     chunk_tokens: Tokens = 4096
@@ -54,39 +60,29 @@ class PrefillGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeGroup:
+class DecodeGroup(_Group):
     """Equal decode workers; `graph_buckets` [requests] are ascending."""
 
-    count: Workers = 1
-    tp: Ranks
     device_tokens: Tokens
     max_running: Running = 32
     graph_buckets: tuple[int, ...] = GRAPH_BUCKETS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColocatedGroup:
-    """Equal workers that prefill and decode; `graph_buckets` [requests] are ascending."""
+class ColocatedGroup(PrefillGroup):
+    """Equal workers that decode, too; `graph_buckets` [requests] are ascending."""
 
-    count: Workers = 1
-    tp: Ranks
-    device_tokens: Tokens
-    host_tokens: TokensOrZero = 0
-    chunk_tokens: Tokens = 4096
-    max_running: Running = 32
     graph_buckets: tuple[int, ...] = GRAPH_BUCKETS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VllmGroup:
+class VllmGroup(_Group):
     """Equal vLLM workers, in the engine's terms (``vllm/README.md``).
 
     `n_blocks` [blocks] is what the engine reports, null block included; None is what fits by the profile.
     `graph_buckets` [requests] are ascending, () for none (eager); None is what the engine captures by itself.
     """
 
-    count: Workers = 1
-    tp: Ranks
     n_blocks: Annotated[int, Range("blocks", 2, 1e7)] | None = None
     token_budget: Annotated[int, Range("tokens", 1, 1e6)] = 2048
     max_sequences: Running = 256
@@ -242,7 +238,7 @@ class ClusterConfig:
     l3: SharedTier | None = None
     slo: Slo = Slo()
     window_seconds: Seconds = 5.0
-    prefill: tuple[PrefillGroup | ColocatedGroup, ...] = ()
+    prefill: tuple[PrefillGroup, ...] = ()
     decode: tuple[DecodeGroup | ColocatedGroup, ...] = ()
     vllm: tuple[VllmGroup, ...] = ()
 
@@ -266,7 +262,7 @@ class ClusterConfig:
         """Return whether each worker both prefills and decodes."""
         return bool(self.vllm) or any(isinstance(group, ColocatedGroup) for group in self.prefill)
 
-    def prefill_workers(self) -> list[PrefillGroup | ColocatedGroup]:
+    def prefill_workers(self) -> list[PrefillGroup]:
         """Return the group of each prefill worker, by its number."""
         return [group for group in self.prefill for _ in range(group.count)]
 

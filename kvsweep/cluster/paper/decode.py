@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kvsweep.cluster.policies.gateway.loads import left_decode
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.arrivals import follow
 from kvsweep.cluster.shared.clock import (
     decode_duration,
     decode_pool,
@@ -15,6 +14,7 @@ from kvsweep.cluster.shared.clock import (
     schedule,
     touch_decode,
 )
+from kvsweep.cluster.shared.completion import leave
 from kvsweep.cluster.shared.state import State
 
 
@@ -123,9 +123,7 @@ def _finish(s: State, d: int, r: int) -> None:
     _hold(s, d, -tokens // page, s.run[col.NOW])
     left_decode(s, r)
     request[col.FINISHED] = s.run[col.NOW]
-    s.run[col.LEFT] -= 1
-    if request[col.FOLLOWER] >= 0:
-        follow(s, r)
+    leave(s, r)
     if s.run[col.LEFT] == 0:
         # Where all arrive at once; what is dropped from now on must not weigh on the mean.
         s.run[col.OCCUPANCY_END] = min(s.run[col.OCCUPANCY_END], s.run[col.NOW])

@@ -10,8 +10,9 @@ from kvsweep.cluster.policies.gateway import choose, looks_at_caches
 from kvsweep.cluster.policies.gateway.loads import routed
 from kvsweep.cluster.policies.retrieval import note_arrival
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.arrivals import follow, take
+from kvsweep.cluster.shared.arrivals import take
 from kvsweep.cluster.shared.clock import due, earliest
+from kvsweep.cluster.shared.completion import end, reject
 from kvsweep.cluster.shared.policy_functions import Asked
 from kvsweep.cluster.shared.state import State
 
@@ -41,13 +42,7 @@ def _end(s: State, ask: Asked) -> int:
         expire(s, w, ask)
     if s.run[col.FAULT] != 0:
         return col.NONSENSE
-    if s.run[col.LEFT] == 0:
-        return col.DONE
-    for r in range(s.request.shape[0]):
-        if s.request[r, col.FINISHED] < 0 and s.request[r, col.REJECTED] != 1:
-            s.run[col.SUSPECT] = r
-            break
-    return col.STUCK
+    return end(s)
 
 
 def _handle(s: State, resource: int, ask: Asked) -> None:
@@ -73,10 +68,7 @@ def _arrive(s: State, ask: Asked) -> None:
     at_prefill = s.request[r, col.PAGES]
     at_decode = -(-(s.request[r, col.PROMPT] + s.request[r, col.OUTPUT]) // page)
     if at_prefill > s.run[col.MOST_POOL] or at_decode > s.run[col.MOST_POOL_DECODE]:
-        s.request[r, col.REJECTED] = 1
-        s.run[col.LEFT] -= 1
-        if s.request[r, col.FOLLOWER] >= 0:
-            follow(s, r)
+        reject(s, r)
         return
     s.request[r, col.REJECTED] = 0
     if looks_at_caches(s):

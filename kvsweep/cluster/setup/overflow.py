@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvsweep.cluster.engine import columns as eng
-from kvsweep.cluster.inputs.config import ClusterConfig, ColocatedGroup, PrefillGroup
+from kvsweep.cluster.inputs.config import ClusterConfig, PrefillGroup
 from kvsweep.cluster.inputs.service_profile import (
     PathModel,
     Profile,
@@ -164,7 +164,7 @@ def _check_copies_at_once(config: ClusterConfig, profile: Profile, longest: int,
                 )
 
 
-def _written(config: ClusterConfig, group: PrefillGroup | ColocatedGroup, longest: int) -> tuple[int, int]:
+def _written(config: ClusterConfig, group: PrefillGroup, longest: int) -> tuple[int, int]:
     """Return the most tokens that are copied to the host at once, and how many such copies a worker waits for."""
     most = min(group.device_tokens, group.host_tokens)
     if write.POLICIES[config.write.policy].TAKES_EVICTED:

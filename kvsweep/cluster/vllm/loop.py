@@ -5,9 +5,10 @@ from __future__ import annotations
 from kvsweep.cluster.policies.gateway import choose, looks_at_caches
 from kvsweep.cluster.policies.gateway.loads import left_decode, left_prefill, prefilled, routed
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.arrivals import follow, take
+from kvsweep.cluster.shared.arrivals import take
 from kvsweep.cluster.shared.clock import due, earliest, occupy, touch_prefill
 from kvsweep.cluster.shared.clock import schedule as schedule_event
+from kvsweep.cluster.shared.completion import end, leave, reject
 from kvsweep.cluster.shared.policy_functions import Asked
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.blocks import hits
@@ -26,7 +27,7 @@ def advance(f: Fleet, instants: int, ask: Asked) -> int:
     for _ in range(instants):
         now = due(s, earliest(s))
         if now == col.NEVER:
-            return _end(f)
+            return end(s)
         if now // s.run[col.WINDOW] >= s.windows.size or _log_is_short(f):
             return col.GROW
         s.run[col.NOW] = now
@@ -43,17 +44,6 @@ def advance(f: Fleet, instants: int, ask: Asked) -> int:
             _run_passes(f, s.lists[place])
         s.run[col.N_TOUCHED] = 0
     return col.PAUSED
-
-
-def _end(f: Fleet) -> int:
-    s = f.state
-    if s.run[col.LEFT] == 0:
-        return col.DONE
-    for r in range(s.request.shape[0]):
-        if s.request[r, col.FINISHED] < 0 and s.request[r, col.REJECTED] != 1:
-            s.run[col.SUSPECT] = r
-            break
-    return col.STUCK
 
 
 def _log_is_short(f: Fleet) -> bool:
@@ -83,9 +73,7 @@ def _finish(f: Fleet, r: int) -> None:
     s = f.state
     left_prefill(s, r)
     left_decode(s, r)
-    s.run[col.LEFT] -= 1
-    if s.request[r, col.FOLLOWER] >= 0:
-        follow(s, r)
+    leave(s, r)
 
 
 def _arrive(f: Fleet, ask: Asked) -> None:
@@ -95,10 +83,7 @@ def _arrive(f: Fleet, ask: Asked) -> None:
     page = s.run[col.PAGE]
     room = -(-(s.request[r, col.PROMPT] + s.request[r, col.OUTPUT]) // page)
     if room > s.run[col.MOST_POOL]:
-        s.request[r, col.REJECTED] = 1
-        s.run[col.LEFT] -= 1
-        if s.request[r, col.FOLLOWER] >= 0:
-            follow(s, r)
+        reject(s, r)
         return
     s.request[r, col.REJECTED] = 0
     if looks_at_caches(s):

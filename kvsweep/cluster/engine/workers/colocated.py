@@ -22,8 +22,8 @@ from kvsweep.cluster.engine.workers.prefill import AT_REST, NEEDS_ROWS, NONSENSE
 from kvsweep.cluster.engine.workers.rounds import BATCH, FAILED, form_batch, join_waiting, launch, poll, set_timer
 from kvsweep.cluster.policies.gateway.loads import left_decode, left_prefill
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.arrivals import follow
 from kvsweep.cluster.shared.clock import schedule
+from kvsweep.cluster.shared.completion import leave
 from kvsweep.cluster.shared.policy_functions import Asked
 from kvsweep.cluster.shared.state import State
 
@@ -134,9 +134,7 @@ def _finish(s: State, r: int) -> None:
     s.request[r, eng.LAST_TOKEN] = s.request[r, col.FINISHED] = s.run[col.NOW]
     left_prefill(s, r)
     left_decode(s, r)
-    s.run[col.LEFT] -= 1
-    if s.request[r, col.FOLLOWER] >= 0:
-        follow(s, r)
+    leave(s, r)
     if s.run[col.LEFT] == 0:
         s.run[col.OCCUPANCY_END] = min(s.run[col.OCCUPANCY_END], s.run[col.NOW])
 

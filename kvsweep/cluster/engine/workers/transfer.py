@@ -7,7 +7,6 @@ from kvsweep.cluster.engine.chunks import give_chunk, take_chunk
 from kvsweep.cluster.engine.resources import inbound_resource
 from kvsweep.cluster.engine.workers.batch import end_run_early
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.arrivals import follow
 from kvsweep.cluster.shared.clock import (
     is_beyond,
     path_duration,
@@ -18,6 +17,7 @@ from kvsweep.cluster.shared.clock import (
     touch_decode,
     touch_prefill,
 )
+from kvsweep.cluster.shared.completion import leave
 from kvsweep.cluster.shared.state import State
 
 UNIT = 256
@@ -186,8 +186,6 @@ def settle(s: State, r: int) -> None:
             request[col.FIRST_TOKEN] = max(request[eng.FIRST_AT_DECODE], request[eng.ANSWERED])
     if request[eng.LAST_TOKEN] >= 0 and request[col.FINISHED] < 0:
         request[col.FINISHED] = max(request[eng.LAST_TOKEN], request[col.FIRST_TOKEN])
-        s.run[col.LEFT] -= 1
-        if s.request[r, col.FOLLOWER] >= 0:
-            follow(s, r)
+        leave(s, r)
         if s.run[col.LEFT] == 0:
             s.run[col.OCCUPANCY_END] = min(s.run[col.OCCUPANCY_END], s.run[col.NOW])

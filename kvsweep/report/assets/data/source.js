@@ -20,3 +20,13 @@ async function gunzip(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
+
+/** Starts the viewer over the planes in the page, with a table of each point of the class `PointTable`. */
+async function showEmbedded(PointTable) {
+  try {
+    globalThis.kvsweepView = await viewer(embeddedSource(), PointTable);
+  } catch (error) {
+    document.getElementById("kv-busy").textContent = `The maps cannot be shown: ${error.message}`;
+    throw error;
+  }
+}

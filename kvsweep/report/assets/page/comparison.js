@@ -66,7 +66,4 @@ function formatRatio(ratio) {
   return Number.isFinite(ratio) ? `× ${formatNumber(ratio, 3)}` : formatNumber(ratio);
 }
 
-viewer(embeddedSource(), PairReadOut).then((view) => { globalThis.kvsweepView = view; }, (error) => {
-  document.getElementById("kv-busy").textContent = `The maps cannot be shown: ${error.message}`;
-  throw error;
-});
+showEmbedded(PairReadOut);

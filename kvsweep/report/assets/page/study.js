@@ -31,7 +31,4 @@ class StudyReadOut extends ReadOut {
   }
 }
 
-viewer(embeddedSource(), StudyReadOut).then((view) => { globalThis.kvsweepView = view; }, (error) => {
-  document.getElementById("kv-busy").textContent = `The maps cannot be shown: ${error.message}`;
-  throw error;
-});
+showEmbedded(StudyReadOut);

@@ -1,0 +1,3 @@
+// A report: the viewer over the planes in the page.
+
+showEmbedded();
