@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +124,14 @@ def test_every_format_holds_the_same_run(measured: tuple[Path, Path], tmp_path: 
         read_run(tmp_path / "profile_export.jsonl")
 
 
+def test_workloads_may_be_lists_and_packed(measured: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, workload = measured
+    rows = [json.loads(line)["input_tok_ids"] for line in workload.read_text().splitlines()]
+    listed = json.dumps([{"prompt_token_ids": tokens} for tokens in rows])
+    (tmp_path / "w.json.gz").write_bytes(gzip.compress(listed.encode()))
+    assert read_run(folder, tmp_path / "w.json.gz").prompts == read_run(folder, workload).prompts
+
+
 def test_broken_runs_say_where(measured: tuple[Path, Path], tmp_path: Path) -> None:
     def refused(path: Path, message: str, workload: Path | None = None) -> None:
         with pytest.raises(InputError, match=message):
@@ -131,7 +140,7 @@ def test_broken_runs_say_where(measured: tuple[Path, Path], tmp_path: Path) -> N
     refused(tmp_path, "no meta.json")
     refused(tmp_path / "x.pkl", "not a run kvsweep reads")
     (tmp_path / "w.jsonl").write_text('{"input_tok_ids": [1]}')
-    refused(measured[0], "w.jsonl:1: input_tok_ids: not", tmp_path / "w.jsonl")
+    refused(measured[0], "w.jsonl: line 1: input_tok_ids: not", tmp_path / "w.jsonl")
 
 
 CSV = "arrival,prompt_tokens,output_tokens,ttft,e2e"

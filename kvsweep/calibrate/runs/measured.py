@@ -22,6 +22,9 @@ from kvsweep.calibrate.sources.columns import (
     read_text,
 )
 from kvsweep.errors import InputError, shown
+from kvsweep.trace.files.source import Source, trace_files
+from kvsweep.trace.options import ReadOptions
+from kvsweep.trace.readers.tokens import TOKENS
 
 Floats = NDArray[np.float64]
 SERIES = ("t", "running", "waiting", "kv_cache_pct", "prompt_throughput", "gen_throughput")
@@ -99,22 +102,22 @@ def _folder(path: Path, workload: Path | None) -> MeasuredRun:
 
 
 def _prompts(workload: Path, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[int]]:
-    """Return the token ids of the prompts of `rows`; request bench-N is line N of the workload."""
-    lines = json_lines(workload)
+    """Return the token ids of the prompts of `rows`; request bench-N is record N of the workload.
+
+    The workload is whatever `kvsweep trace` reads token ids of: lines or lists of JSON, packed or not, or a folder.
+    """
+    lines = list(Source(workload, trace_files(workload), ReadOptions()))
     found = []
     for i, (where, row) in enumerate(rows):
         place = str(row.get("request_id", "")).rpartition("-")[2]
         at = int(place) if place.isdecimal() else i
         if at >= len(lines):
-            raise InputError(f"{workload}: {len(lines)} lines; {where} is request {at}")
-        tokens = lines[at][1].get("input_tok_ids")
-        if not isinstance(tokens, list) or len(tokens) != row["input_toks"]:
-            raise InputError(
-                f"{lines[at][0]}: input_tok_ids: not {row['input_toks']:g} tokens, as {where} says; "
-                "allowed: the workload of this run"
-            )
-        if not all(type(token) is int for token in tokens):
-            raise InputError(f"{lines[at][0]}: input_tok_ids: not all whole numbers; allowed: token ids")
+            raise InputError(f"{workload}: {len(lines)} requests; {where} is request {at}")
+        name = lines[at].first(TOKENS) or TOKENS[0]
+        tokens = lines[at].ids(name)
+        if len(tokens) != row["input_toks"]:
+            problem = f"not {row['input_toks']:g} tokens, as {where} says"
+            raise lines[at].error(name, problem, "the workload of this run")
         found.append(tokens)
     return found
 

@@ -26,7 +26,7 @@ _METRICS = (("E2E MAPE [%]", "e2e_mape", 100.0), ("TTFT MAE [s]", "ttft_mae_seco
 @click.command("validate", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("runs", nargs=-1, required=True, type=_PATH, metavar="RUN...")
 @click.option("--profile", "given", required=True, metavar="FILE", help="Step profile, or the name of a shipped one.")
-@click.option("--workload", type=_PATH, metavar="FILE", help="Workload with token ids (JSONL), for prefix reuse.")
+@click.option("--workload", type=_PATH, metavar="FILE", help="Workload with token ids, for prefix reuse.")
 @click.option("--blocks", type=click.IntRange(2), metavar="N", show_default="the run's",
               help="KV blocks of the worker.")  # fmt: skip
 @click.option("--output", "-o", type=_PATH, metavar="FILE", help="Write every pair of requests (.csv).")

@@ -121,9 +121,10 @@ def capacity(**given: Any) -> None:
     """Hit ratio against host memory for every eviction policy, and what the next terabyte buys."""
     from kvsweep.studies.shipped.pictures import bounds, capacity_study, next_terabyte
 
+    trace, spec = _trace(given)
     profile = _begin(given)
     config = _config(given, profile)
-    trace, spec = _trace(given)
+    options.tell_trace(spec, given)
     ds = _swept(capacity_study(profile, config, trace), given)
     room = [config.n_prefill * (config.prefill[0].device_tokens + int(host)) for host in ds["host_tokens"].values]
     limit = bounds(spec.make(Path(), 0), room)
@@ -168,17 +169,18 @@ def tiers(host_tokens: int | None, drives: int | None, write_amplification: floa
 
     if not 1.0 <= write_amplification <= 1e3:
         raise InputError(f"--write-amplification: {write_amplification:g}; allowed: 1 to 1000")
+    trace, spec = _trace(given)
     profile = _begin({**given, "output": None})
     config = _config(given, profile)
     host = host_tokens or config.prefill[0].host_tokens or HOSTS[1]
     disk, link = _parts(given)
     shares = config.fidelity == "engine" and config.write.policy.startswith("write_through")
     store = Store(disk, link, drives or config.n_prefill, config.n_prefill) if shares else None
-    trace, _ = _trace(given)
     study = tiers_study(profile, config, trace, host, store)
     if not given["quiet"]:
         for note in _idle(study["cluster"], host):
             say(note)
+    options.tell_trace(spec, given)
     ds = _swept(study, given)
     notes = ["A byte moved is one brought into a tier or to a decode worker."]
     if store is None:
@@ -265,14 +267,12 @@ def _config(given: Mapping[str, Any], profile: Profile) -> ClusterConfig:
 
 
 def _trace(given: dict[str, Any]) -> tuple[Any, TraceSpec]:
-    """Return the trace as a study states it, and read, which is told of."""
+    """Return the trace as a study states it, and its description."""
     from kvsweep.studies.traces import read_spec
 
     told = options.taken_trace(given)
     stated = GENERATED if given["trace"] is None else {"file": str(given["trace"]), **told}
-    spec = read_spec(stated, "--trace")
-    options.tell_trace(spec, given)
-    return stated, spec
+    return stated, read_spec(stated, "--trace")
 
 
 @click.command("analytic")
@@ -295,11 +295,12 @@ def analytic(ttft: float, policy_files: Sequence[Path], page: Path | None, **giv
         check_outputs({"--output": page, "--data": given["data"]}, given["force"])
     if not 1e-6 <= ttft <= 1e6:
         raise InputError(f"--ttft: {ttft:g}; allowed: 1e-06 to 1e+06 s")
+    _, spec = _trace(given)
     profile = _begin({**given, "output": None})
     config = _config(given, profile)
     if config.slo.ttft_seconds is None:
         config = replace(config, slo=replace(config.slo, ttft_seconds=ttft))
-    _, spec = _trace(given)
+    options.tell_trace(spec, given)
     ds = beside(spec.make(Path(), 0), config, profile, policy_files)
     if page is not None:
         from kvsweep.report.studies.analytic_page import write_analytic
