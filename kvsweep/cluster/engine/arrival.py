@@ -15,12 +15,12 @@ from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.arrivals import take
 from kvsweep.cluster.shared.clock import push, touch_decode, touch_prefill
 from kvsweep.cluster.shared.completion import reject
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 from kvsweep.cluster.shared.waiting import begin_waiting
 
 
-def arrive(s: State, ask: Asked) -> None:
+def arrive(s: State, ask: PolicyFunctions) -> None:
     """Give the request that arrives to its workers, or reject it."""
     r = take(s)
     at_prefill, at_decode = _rooms(s, r)

@@ -19,11 +19,11 @@ from kvsweep.cluster.engine.workers.transfer import end_chunk, start_chunks
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import due, earliest, touch_decode, touch_prefill
 from kvsweep.cluster.shared.completion import end
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 
-def advance(s: State, instants: int, ask: Asked) -> int:
+def advance(s: State, instants: int, ask: PolicyFunctions) -> int:
     """Run for up to `instants` instants; return DONE, or why it went no further.
 
     PAUSED and GROW (more windows, nodes or chunks are needed) can go on; STUCK and NONSENSE (a policy) cannot, and
@@ -46,7 +46,7 @@ def advance(s: State, instants: int, ask: Asked) -> int:
     return col.PAUSED
 
 
-def _events(s: State, ask: Asked) -> int:
+def _events(s: State, ask: PolicyFunctions) -> int:
     """Let all events of this instant happen; GROW where that takes more rows."""
     now = s.run[col.NOW]
     while due(s, earliest(s)) == now:
@@ -57,7 +57,7 @@ def _events(s: State, ask: Asked) -> int:
     return col.PAUSED
 
 
-def _handle(s: State, resource: int, ask: Asked) -> None:
+def _handle(s: State, resource: int, ask: PolicyFunctions) -> None:
     """Change the state by the event that is due at `resource`."""
     n_prefill, n_decode = s.prefill.shape[0], s.decode.shape[0]
     if resource == SWEEP:
@@ -88,7 +88,7 @@ def _handle(s: State, resource: int, ask: Asked) -> None:
         arrive(s, ask)
 
 
-def _loops(s: State, ask: Asked) -> int:
+def _loops(s: State, ask: PolicyFunctions) -> int:
     """Run the loops of the workers that were touched, then start the chunks that were queued."""
     s.run[eng.UNFINISHED] = 0
     first, first_decode = s.run[col.TOUCHED], s.run[col.TOUCHED_DECODE]

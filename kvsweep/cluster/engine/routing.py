@@ -9,13 +9,13 @@ from kvsweep.cluster.policies.gateway import choose
 from kvsweep.cluster.policies.gateway.cache_aware import is_unbalanced
 from kvsweep.cluster.policies.gateway.least_loaded import choose as least_loaded
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 CACHE_AWARE, KV_COST = 5, 6
 
 
-def choose_prefill(s: State, r: int, room: int, ask: Asked) -> int:
+def choose_prefill(s: State, r: int, room: int, ask: PolicyFunctions) -> int:
     """Return the prefill or colocated worker for request `r`, which needs `room` pages."""
     if s.run[col.GATEWAY] == CACHE_AWARE:
         w = _by_routed_sets(s, r, room)

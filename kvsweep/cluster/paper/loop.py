@@ -13,11 +13,11 @@ from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.arrivals import take
 from kvsweep.cluster.shared.clock import due, earliest
 from kvsweep.cluster.shared.completion import end, reject
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 
-def advance(s: State, instants: int, ask: Asked) -> int:
+def advance(s: State, instants: int, ask: PolicyFunctions) -> int:
     """Run for up to `instants` instants; return DONE, or why it went no further.
 
     PAUSED and GROW (more windows are needed) can go on; STUCK and NONSENSE (a policy) cannot, and ``run[SUSPECT]`` is a
@@ -37,7 +37,7 @@ def advance(s: State, instants: int, ask: Asked) -> int:
     return col.PAUSED
 
 
-def _end(s: State, ask: Asked) -> int:
+def _end(s: State, ask: PolicyFunctions) -> int:
     for w in range(s.prefill.shape[0]):
         expire(s, w, ask)
     if s.run[col.FAULT] != 0:
@@ -45,7 +45,7 @@ def _end(s: State, ask: Asked) -> int:
     return end(s)
 
 
-def _handle(s: State, resource: int, ask: Asked) -> None:
+def _handle(s: State, resource: int, ask: PolicyFunctions) -> None:
     """Change the state by the event that is due at `resource`."""
     n_prefill, n_decode = s.prefill.shape[0], s.decode.shape[0]
     if resource < n_decode:
@@ -62,7 +62,7 @@ def _handle(s: State, resource: int, ask: Asked) -> None:
         _arrive(s, ask)
 
 
-def _arrive(s: State, ask: Asked) -> None:
+def _arrive(s: State, ask: PolicyFunctions) -> None:
     r = take(s)
     page = s.run[col.PAGE]
     at_prefill = s.request[r, col.PAGES]
@@ -81,13 +81,13 @@ def _arrive(s: State, ask: Asked) -> None:
     join_waiting(s, w, r)
 
 
-def _match_everywhere(s: State, r: int, ask: Asked) -> None:
+def _match_everywhere(s: State, r: int, ask: PolicyFunctions) -> None:
     for w in range(s.prefill.shape[0]):
         expire(s, w, ask)
         s.prefill[w, col.ON_DEVICE], s.prefill[w, col.ON_HOST] = match(s, w, r)
 
 
-def _dispatch(s: State, ask: Asked) -> bool:
+def _dispatch(s: State, ask: PolicyFunctions) -> bool:
     """Start what is eligible at the workers that were touched, stage by stage; False where a policy failed.
 
     A stage may touch further workers, for later stages alone.

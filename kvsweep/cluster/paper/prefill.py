@@ -33,7 +33,7 @@ from kvsweep.cluster.shared.clock import (
     touch_decode,
     touch_prefill,
 )
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.prefill_step import execute
 from kvsweep.cluster.shared.state import State
 from kvsweep.cluster.shared.waiting import begin_waiting, end_waiting, note_blocked
@@ -41,7 +41,7 @@ from kvsweep.cluster.shared.waiting import begin_waiting, end_waiting, note_bloc
 ADMITTED, REFUSED, NONSENSE = range(3)
 
 
-def form_step(s: State, w: int, ask: Asked) -> bool:
+def form_step(s: State, w: int, ask: PolicyFunctions) -> bool:
     """Start a prefill step at worker `w` if it is idle and somebody can compute; False where a policy failed."""
     own, resource = s.prefill[w], prefill_resource(s, w)
     if due(s, resource) != col.NEVER:
@@ -87,7 +87,7 @@ def join_waiting(s: State, w: int, r: int) -> None:
     touch_prefill(s, w)
 
 
-def end_step(s: State, w: int, ask: Asked) -> None:
+def end_step(s: State, w: int, ask: PolicyFunctions) -> None:
     """End the prefill step of `w`: its KV becomes visible, its chunks may be sent."""
     own, now = s.prefill[w], s.run[col.NOW]
     schedule(s, prefill_resource(s, w), col.NEVER)
@@ -164,7 +164,7 @@ def let_go(s: State, w: int, r: int) -> None:
         release(s, w, r)
 
 
-def _admit(s: State, w: int, r: int, ask: Asked) -> int:
+def _admit(s: State, w: int, r: int, ask: PolicyFunctions) -> int:
     own, request = s.prefill[w], s.request[r]
     expire(s, w, ask)
     matched, following = match(s, w, r)
@@ -231,7 +231,7 @@ def _free_private(s: State, w: int, r: int, pages: int) -> None:
     occupy(s, host_pool(w) - 1, -pages, s.run[col.NOW])
 
 
-def _write_back(s: State, w: int, r: int, ask: Asked) -> None:
+def _write_back(s: State, w: int, r: int, ask: PolicyFunctions) -> None:
     if claim_host(s, w, r, ask) > 0:
         s.request[r, col.HOLDS] += 1
         push(s.prefill, w, col.WRITING, s.request, col.NEXT_WRITE, r)

@@ -10,7 +10,7 @@ from kvsweep.cluster.policies.retention import last_check
 from kvsweep.cluster.policies.retention.from_file import ask_idle, begin_idle, next_check, outlive
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import host_pool, occupy
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 
@@ -104,7 +104,7 @@ def release(s: State, w: int, r: int) -> None:
                     _append(s, w, tier, e)
 
 
-def expire(s: State, w: int, ask: Asked) -> None:
+def expire(s: State, w: int, ask: PolicyFunctions) -> None:
     """Drop what the periodic checks up to now would have dropped, at the time of the check."""
     tick = last_check(s)
     if tick < 0:
@@ -146,7 +146,7 @@ def _drop_as_asked(s: State, w: int, tier: int, tick: int) -> None:
     s.prefill[w, col.NEXT_DROP + tier] = soonest
 
 
-def make_room(s: State, w: int, tier: int, pages: int, ask: Asked) -> None:
+def make_room(s: State, w: int, tier: int, pages: int, ask: PolicyFunctions) -> None:
     """Evict idle pages of `tier` until `pages` are free; there must be enough of them."""
     while s.prefill[w, col.FREE + tier] < pages:
         is_lru = s.run[col.EVICTION] == LRU
@@ -172,7 +172,7 @@ def show(s: State, w: int, r: int, upto: int) -> int:
     return int(added)
 
 
-def claim_host(s: State, w: int, r: int, ask: Asked) -> int:
+def claim_host(s: State, w: int, r: int, ask: PolicyFunctions) -> int:
     """Reserve host pages for the write-back of request `r`; return how many there are to copy.
 
     Sets WRITE_BEGIN and WRITE_END [page of the chain].

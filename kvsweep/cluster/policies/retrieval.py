@@ -6,11 +6,11 @@ import math
 
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import path_duration, prefill_duration
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 
-def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int, int], ask: Asked) -> int:
+def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int, int], ask: PolicyFunctions) -> int:
     """Return how many of the ``split[1]`` host pages that follow ``split[0]`` device pages are retrieved.
 
     ``split[2]`` pages are all there are. -1 where the policy answers NaN, which notes what it was asked.

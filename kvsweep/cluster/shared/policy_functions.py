@@ -11,7 +11,7 @@ Score = Callable[..., float]
 """What a policy from a file answers, from the fields of its context one by one (`plugins`)."""
 
 
-class Asked(NamedTuple):
+class PolicyFunctions(NamedTuple):
     """One function of each kind; those of built-in policies are never called."""
 
     decide: Decide

@@ -21,7 +21,7 @@ from kvsweep.cluster.paper import audit as paper_audit
 from kvsweep.cluster.paper import loop as paper
 from kvsweep.cluster.policies.plugins import FUNCTIONS, GatewayContext, IdleContext, Plugin, Plugins
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 from kvsweep.cluster.vllm import audit as vllm_audit
 from kvsweep.cluster.vllm import loop as vllm
@@ -107,7 +107,7 @@ class Ended(NamedTuple):
 
 def compiled_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
     """Run `run` to its end with the compiled core; return it, whose windows may be longer."""
-    ask = asked(policy, plugins)
+    ask = policy_functions(policy, plugins)
     return _run(run, (policy, plugins), partial(_bound, _compiled(_name(run)), ask=ask), INSTANTS)[0]
 
 
@@ -118,7 +118,7 @@ def plain_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
 
 def checked_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
     """Run `run` with the compiled core, and the rules of conservation asserted after every instant."""
-    core = partial(_bound, _compiled(_name(run)), ask=asked(policy, plugins))
+    core = partial(_bound, _compiled(_name(run)), ask=policy_functions(policy, plugins))
     return _run(run, (policy, plugins), core, 1, _audit(_name(run)).bind)[0]
 
 
@@ -168,7 +168,7 @@ def compile_core(
     run: State | Fleet, policy: Policy, plugins: Plugins, check: bool = False, progress: Progress | None = None
 ) -> None:
     """Compile all that `run` needs, which is no part of its time."""
-    ask = asked(policy, plugins)
+    ask = policy_functions(policy, plugins)
     _compiled(_name(run)).bind(run, 0, ask, progress=progress)(0, ask)
     if check:
         _audit(_name(run)).bind(run, progress=progress)()
@@ -180,9 +180,9 @@ def is_compiled(name: str, check: bool = False) -> bool:
 
 
 @cache
-def asked(policy: Policy, plugins: Plugins) -> Asked:
+def policy_functions(policy: Policy, plugins: Plugins) -> PolicyFunctions:
     """Return the functions of policies that the compiled core asks."""
-    return Asked(
+    return PolicyFunctions(
         decision(policy),
         _score(plugins.gateway, GatewayContext),
         _score(plugins.eviction, IdleContext),
@@ -206,7 +206,7 @@ def _audit(name: str) -> Program:
     return Program(CORES[name].broken_rule, _OPTIONS)
 
 
-def _bound(core: Program, run: State | Fleet, ask: Asked) -> Callable[[int], int]:
+def _bound(core: Program, run: State | Fleet, ask: PolicyFunctions) -> Callable[[int], int]:
     """Return the compiled `core` of `run`, a function of how many instants to go on."""
     advance = core.bind(run, 0, ask)
     return lambda instants: int(advance(instants, ask))
@@ -215,7 +215,7 @@ def _bound(core: Program, run: State | Fleet, ask: Asked) -> Callable[[int], int
 def _plain(run: State | Fleet, policy: Policy, plugins: Plugins) -> Callable[[State | Fleet], Callable[[int], int]]:
     """Return what `_bound` gives of a compiled core, of the source of the core of `run`."""
     cost, key, ttl = (nan_where_failing(plugin.ask) if plugin else _nothing for plugin in plugins)
-    ask = Asked(nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0]), cost, key, ttl)
+    ask = PolicyFunctions(nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0]), cost, key, ttl)
     advance = CORES[_name(run)].advance
     return lambda run: lambda instants: advance(run, instants, ask)
 

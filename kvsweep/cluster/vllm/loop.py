@@ -9,7 +9,7 @@ from kvsweep.cluster.shared.arrivals import take
 from kvsweep.cluster.shared.clock import due, earliest, occupy, touch_prefill
 from kvsweep.cluster.shared.clock import schedule as schedule_event
 from kvsweep.cluster.shared.completion import end, leave, reject
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.blocks import hits
 from kvsweep.cluster.vllm.schedule import deliver, join_waiting, schedule
@@ -17,7 +17,7 @@ from kvsweep.cluster.vllm.state import Fleet
 from kvsweep.cluster.vllm.steptime import extrapolated, step_picoseconds
 
 
-def advance(f: Fleet, instants: int, ask: Asked) -> int:
+def advance(f: Fleet, instants: int, ask: PolicyFunctions) -> int:
     """Run for up to `instants` instants; return DONE, or why it went no further.
 
     PAUSED and GROW (more windows, or lines of the log) can go on; STUCK and NONSENSE (a policy) cannot, and
@@ -76,7 +76,7 @@ def _finish(f: Fleet, r: int) -> None:
     leave(s, r)
 
 
-def _arrive(f: Fleet, ask: Asked) -> None:
+def _arrive(f: Fleet, ask: PolicyFunctions) -> None:
     """Give the request that arrives to a worker, or reject it."""
     s = f.state
     r = take(s)

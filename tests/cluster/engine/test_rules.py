@@ -21,7 +21,7 @@ from kvsweep.cluster.outcome.events import events, write_events
 from kvsweep.cluster.policies.plugins import Plugins
 from kvsweep.cluster.setup.initial_state import initial_state
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 from kvsweep.cluster.simulation.cores import _run
 from kvsweep.errors import InputError
@@ -56,7 +56,7 @@ def run(requests: Sequence[Request], config: ClusterConfig | None = None, servic
     service = service or profile(n_layers=4)
     policy = load_policies()[config.retrieval.policy]
     state = initial_state(made, config, service, policy)
-    ask = Asked(lambda *fields: policy.choose(Context(*fields))[0], float, float, float)
+    ask = PolicyFunctions(lambda *fields: policy.choose(Context(*fields))[0], float, float, float)
     state = checked(state, policy, ask)
     return dataset(Finished(state, made, config, service, policy, Plugins(), 0.0, 0))
 

@@ -8,11 +8,11 @@ from kvsweep.cluster.engine.cache.tree import end_of, grow, mark, walk
 from kvsweep.cluster.engine.resources import copying_resource
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import is_beyond, path_duration, pop, push, schedule
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 
-def insert(s: State, w: int, r: int, pages: int, counting: int, ask: Asked) -> None:
+def insert(s: State, w: int, r: int, pages: int, counting: int, ask: PolicyFunctions) -> None:
     """Insert the first `pages` pages of request `r`; it shares them from then on."""
     request = s.request[r]
     if pages > 0:
@@ -58,7 +58,7 @@ def _pass(s: State, w: int, r: int, n: int, counting: int) -> None:
         n = s.node[n, eng.PARENT]
 
 
-def _back_up_path(s: State, w: int, deepest: int, ask: Asked) -> None:
+def _back_up_path(s: State, w: int, deepest: int, ask: PolicyFunctions) -> None:
     """Back up the nodes down to `deepest`, from the root, that have the hits for it and whose parent is on the host."""
     n = deepest
     while n >= 0:  # to the highest that is not on the host; those above it are
@@ -74,7 +74,7 @@ def _back_up_path(s: State, w: int, deepest: int, ask: Asked) -> None:
         n = m
 
 
-def _back_up(s: State, w: int, n: int, ask: Asked) -> bool:
+def _back_up(s: State, w: int, n: int, ask: PolicyFunctions) -> bool:
     """Begin to copy node `n` to the host; False where there is no room."""
     length = s.node[n, eng.LENGTH]
     if s.prefill[w, col.HOST_FREE] < length:

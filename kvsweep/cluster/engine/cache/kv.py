@@ -9,7 +9,7 @@ from kvsweep.cluster.engine.resources import SWEEP
 from kvsweep.cluster.policies.retention.from_file import picoseconds
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import due, host_pool, is_beyond, occupy, path_duration, schedule
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 
@@ -77,7 +77,7 @@ def put_on_host_alone(s: State, n: int) -> None:
     pull_sweep(s, n)
 
 
-def evict(s: State, w: int, tokens: int, ask: Asked) -> None:
+def evict(s: State, w: int, tokens: int, ask: PolicyFunctions) -> None:
     """Evict whole nodes from the device until `tokens` are freed or nothing is left; copies add to the stall."""
     left, copied = tokens, 0
     while left > 0:
@@ -94,7 +94,7 @@ def evict(s: State, w: int, tokens: int, ask: Asked) -> None:
         s.prefill[w, col.D2HS_BEYOND] += is_beyond(s, col.DOMAIN_PAYLOAD + col.D2H, copied * s.run[col.PAGE_BYTES])
 
 
-def _leave_device(s: State, w: int, n: int, ask: Asked) -> int:
+def _leave_device(s: State, w: int, n: int, ask: PolicyFunctions) -> int:
     """Free the device pages of node `n`; return how many were copied to the host for it."""
     length, copied = s.node[n, eng.LENGTH], 0
     if s.node[n, eng.HOST] == 0 and s.run[eng.TAKES_EVICTED] == 1:
@@ -132,7 +132,7 @@ def _drop_below(s: State, w: int, n: int) -> None:
         drop_from_host(s, w, m)
 
 
-def evict_host(s: State, w: int, pages: int, ask: Asked) -> None:
+def evict_host(s: State, w: int, pages: int, ask: PolicyFunctions) -> None:
     """Evict whole nodes from the host until `pages` are freed or nothing is left."""
     left = pages
     while left > 0:
@@ -191,7 +191,7 @@ def _time_to_live(s: State, n: int) -> int:
     return int(s.node[n, eng.NODE_TTL] if s.run[col.RETENTION] == col.FROM_FILE else s.run[col.TTL])
 
 
-def sweep(s: State, ask: Asked) -> None:
+def sweep(s: State, ask: PolicyFunctions) -> None:
     """Delete what no walk has passed for long enough at every worker, and plan the next check."""
     schedule(s, SWEEP, col.NEVER)
     if s.run[col.LEFT] == 0:
@@ -208,7 +208,7 @@ def sweep(s: State, ask: Asked) -> None:
                 pull_sweep(s, n)
 
 
-def _sweep_as_asked(s: State, ask: Asked) -> None:
+def _sweep_as_asked(s: State, ask: PolicyFunctions) -> None:
     """Ask for the nodes that have not had a check since they may go, then sweep, and plan by the nodes at the ends."""
     for w in range(s.prefill.shape[0]):
         for kind in range(2):

@@ -10,11 +10,11 @@ from kvsweep.cluster.engine.resources import reading_resource, writing_resource
 from kvsweep.cluster.policies.prefetch import waits_until as stop
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import copy_duration, pop, push, schedule
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 
-def prefetch(s: State, w: int, r: int, ask: Asked) -> None:
+def prefetch(s: State, w: int, r: int, ask: PolicyFunctions) -> None:
     """Begin to fetch what request `r`, which arrives at worker `w`, may find in L3."""
     own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
     match(s, w, r, (request[col.PROMPT] - 1) // page)

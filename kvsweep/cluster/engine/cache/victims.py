@@ -7,11 +7,11 @@ from kvsweep.cluster.policies.eviction import FIFO, GDSF, LFU, LRU, TLRU
 from kvsweep.cluster.policies.eviction.belady import next_use
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import prefill_duration
-from kvsweep.cluster.shared.policy_functions import Asked, Score
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions, Score
 from kvsweep.cluster.shared.state import State
 
 
-def device_victim(s: State, w: int, ask: Asked) -> int:
+def device_victim(s: State, w: int, ask: PolicyFunctions) -> int:
     """Return the evictable device node of worker `w` without children there that goes next, -1 for none."""
     n = s.tree[w, eng.LIST_HEAD]
     if s.run[col.EVICTION] == LRU:  # the children of the least recently walked node come before it
@@ -34,7 +34,7 @@ def _grow_older(s: State, w: int, n: int) -> None:
         s.prefill[w, age] = max(s.prefill[w, age], s.node[n, eng.PRIORITY])
 
 
-def host_victim(s: State, w: int, ask: Asked) -> int:
+def host_victim(s: State, w: int, ask: PolicyFunctions) -> int:
     """Return the node of worker `w` on the host alone, without lock and children, that goes next, -1 for none."""
     n = s.tree[w, eng.HOST_HEAD]
     if s.run[col.EVICTION] == col.FROM_FILE:
@@ -82,7 +82,7 @@ def _may_leave(s: State, tier: int, n: int) -> bool:
     return bool(s.node[n, eng.CHILD] < 0 and s.node[n, eng.HOST_LOCKS] == 0)
 
 
-def _by_file(s: State, tier: int, n: int, ask: Asked) -> int:
+def _by_file(s: State, tier: int, n: int, ask: PolicyFunctions) -> int:
     """Return the node of least key from `n` on in order of the last walk; notes a fault where a key is no number."""
     best, least = -1, 0.0
     while n >= 0:

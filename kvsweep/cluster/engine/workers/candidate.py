@@ -19,7 +19,7 @@ from kvsweep.cluster.engine.chunks import take_chunk
 from kvsweep.cluster.policies.retrieval import retrieved_pages
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import push
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.prefill_step import execute
 from kvsweep.cluster.shared.state import State
 
@@ -27,7 +27,7 @@ TAKEN, CAPACITY, BUDGET, NONSENSE = range(4)
 """What becomes of a candidate; the last three end the round."""
 
 
-def consider(s: State, w: int, r: int, ask: Asked) -> int:
+def consider(s: State, w: int, r: int, ask: PolicyFunctions) -> int:
     """Take request `r` into the batch of worker `w`, if that goes."""
     own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
     if s.run[eng.STORE] == 1:
@@ -55,7 +55,7 @@ def consider(s: State, w: int, r: int, ask: Asked) -> int:
     return answer
 
 
-def _take_matched(s: State, w: int, r: int, load: int, ask: Asked) -> int:
+def _take_matched(s: State, w: int, r: int, load: int, ask: PolicyFunctions) -> int:
     """Take request `r`, whose match is locked, into the batch, if that goes; `load` pages are to be loaded."""
     own, request, page = s.prefill[w], s.request[r], s.run[col.PAGE]
     extend = request[eng.TOKENS] - own[eng.FOUND_DEVICE] * page
@@ -106,7 +106,7 @@ def _place(s: State, w: int, r: int, in_front: bool) -> None:
     request[col.POSITION] = request[col.NEXT_POSITION] = position
 
 
-def _load_own(s: State, w: int, pages: int, ask: Asked) -> int:
+def _load_own(s: State, w: int, pages: int, ask: PolicyFunctions) -> int:
     """Load the last `pages` host pages of the match into pages of the request; return the deepest node it shares."""
     own = s.prefill[w]
     if own[col.FREE] < pages:
@@ -118,7 +118,7 @@ def _load_own(s: State, w: int, pages: int, ask: Asked) -> int:
     return int(own[eng.FOUND_NODE])
 
 
-def _load_back(s: State, w: int, pages: int, ask: Asked) -> int:
+def _load_back(s: State, w: int, pages: int, ask: PolicyFunctions) -> int:
     """Load the first `pages` host pages of the match; return the deepest node of the match on the device then."""
     own = s.prefill[w]
     if own[col.FREE] < pages:

@@ -24,14 +24,14 @@ from kvsweep.cluster.policies.gateway.loads import left_decode, left_prefill
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import schedule
 from kvsweep.cluster.shared.completion import leave
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 HEADROOM = 20
 """Decode steps for which a retraction makes room."""
 
 
-def run_colocated_loop(s: State, w: int, ask: Asked) -> int:
+def run_colocated_loop(s: State, w: int, ask: PolicyFunctions) -> int:
     """Run the loop of worker `w` until it is busy or has nothing to do."""
     own, batch = s.prefill[w], s.decode[w]
     if own[eng.PHASE] == eng.STEPPING and own[eng.RESULTS_DUE] == 1:
@@ -69,7 +69,7 @@ def _rest(s: State, w: int) -> None:
         s.real[_ratio(s, w)] = s.real[_ratio(s, w) + 1]
 
 
-def _round(s: State, w: int, ask: Asked) -> int:
+def _round(s: State, w: int, ask: PolicyFunctions) -> int:
     """Build a prefill batch beside what runs; the worker is full where that ended for lack of slots or of room."""
     own, batch = s.prefill[w], s.decode[w]
     own[eng.HELD_BEFORE] = batch[col.RUNNING]
@@ -88,7 +88,7 @@ def _ratio(s: State, w: int) -> int:
     return int(s.run[eng.RATIOS] + eng.N_RATIO * w)
 
 
-def _end_step(s: State, w: int, ask: Asked) -> bool:
+def _end_step(s: State, w: int, ask: PolicyFunctions) -> bool:
     """End the step that ended, of either kind; return whether a request left."""
     own, batch, moved = s.prefill[w], s.decode[w], False
     if batch[eng.ACTIVE] == eng.DECODED:
@@ -139,17 +139,17 @@ def _finish(s: State, r: int) -> None:
         s.run[col.OCCUPANCY_END] = min(s.run[col.OCCUPANCY_END], s.run[col.NOW])
 
 
-def _leave_stale(s: State, w: int, ask: Asked) -> bool:
+def _leave_stale(s: State, w: int, ask: PolicyFunctions) -> bool:
     """Let the members leave that were through before the step that ended; return whether there were any."""
     return _leave_from(s, w, s.decode[w, col.STEP] - 1, ask)
 
 
-def _leave_through(s: State, w: int, ask: Asked) -> bool:
+def _leave_through(s: State, w: int, ask: PolicyFunctions) -> bool:
     """Let the members that are through leave; return whether there were any."""
     return _leave_from(s, w, s.decode[w, col.STEP], ask)
 
 
-def _leave_from(s: State, w: int, step: int, ask: Asked) -> bool:
+def _leave_from(s: State, w: int, step: int, ask: PolicyFunctions) -> bool:
     place, found = 0, False
     while s.decode[w, eng.N_STALE] > 0 and place < s.decode[w, col.RUNNING]:
         r = member(s, w, place)
@@ -166,7 +166,7 @@ def _leave_from(s: State, w: int, step: int, ask: Asked) -> bool:
     return found
 
 
-def _start_step(s: State, w: int, ask: Asked) -> None:
+def _start_step(s: State, w: int, ask: PolicyFunctions) -> None:
     """Begin decode steps, after evicting and retracting for their pages; none where the last one finds no page."""
     own, batch = s.prefill[w], s.decode[w]
     batch[eng.LOWERED] = 1
@@ -190,7 +190,7 @@ def _stall(s: State, w: int) -> None:
         schedule(s, decoding_resource(s, w), s.run[col.NOW] + s.prefill[w, eng.STALL])
 
 
-def _make_room(s: State, w: int, ask: Asked) -> None:
+def _make_room(s: State, w: int, ask: PolicyFunctions) -> None:
     own, batch = s.prefill[w], s.decode[w]
     retracted = False
     while pages_needed(s, w) > own[col.FREE] and batch[col.RUNNING] - batch[eng.N_STALE] > 1:

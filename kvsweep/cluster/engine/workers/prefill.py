@@ -20,7 +20,7 @@ from kvsweep.cluster.engine.workers.transfer import queue_chunk, settle
 from kvsweep.cluster.policies.gateway.loads import left_prefill, prefilled
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import push, schedule
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 from kvsweep.cluster.shared.waiting import begin_waiting
 
@@ -28,7 +28,7 @@ AT_REST, NEEDS_ROWS, NONSENSE = range(3)
 """What a loop comes to."""
 
 
-def run_loop(s: State, w: int, ask: Asked) -> int:
+def run_loop(s: State, w: int, ask: PolicyFunctions) -> int:
     """Run the loop of worker `w` until it is busy or has nothing to do."""
     own = s.prefill[w]
     if own[eng.PHASE] == eng.STEPPING and own[eng.RESULTS_DUE] == 1:
@@ -96,7 +96,7 @@ def join_bootstrap(s: State, w: int, r: int) -> None:
     request[before, col.NEXT_PREFILL] = r
 
 
-def reach(s: State, w: int, r: int, ask: Asked) -> None:
+def reach(s: State, w: int, r: int, ask: PolicyFunctions) -> None:
     """Bring request `r` to where its step got it and insert its pages."""
     request = s.request[r]
     end = request[col.NEXT_POSITION]
@@ -106,7 +106,7 @@ def reach(s: State, w: int, r: int, ask: Asked) -> None:
     insert(s, w, r, request[col.POSITION] // s.run[col.PAGE], int(request[col.TO_DO] == 0), ask)
 
 
-def _insert_step(s: State, w: int, ask: Asked) -> None:
+def _insert_step(s: State, w: int, ask: PolicyFunctions) -> None:
     own = s.prefill[w]
     for place in range(own[col.N_STEP]):
         r = s.prefill[w, s.run[eng.STEP_LIST] + place]
@@ -128,7 +128,7 @@ def _bootstrap(s: State, w: int) -> bool:
     return moved
 
 
-def _process_results(s: State, w: int, ask: Asked) -> bool:
+def _process_results(s: State, w: int, ask: PolicyFunctions) -> bool:
     """Send what the step that ended has reached, and end what has arrived; return whether requests moved."""
     own = s.prefill[w]
     moved = False
@@ -142,7 +142,7 @@ def _process_results(s: State, w: int, ask: Asked) -> bool:
     return _end_arrived(s, w, ask) or moved
 
 
-def _end_arrived(s: State, w: int, ask: Asked) -> bool:
+def _end_arrived(s: State, w: int, ask: PolicyFunctions) -> bool:
     """End the in-flight stage of the requests whose last chunk has arrived; return whether there were any."""
     own, moved = s.prefill[w], False
     before, r = -1, own[eng.INFLIGHT]

@@ -11,7 +11,7 @@ from kvsweep.cluster.engine.workers.candidate import CAPACITY, NONSENSE, TAKEN, 
 from kvsweep.cluster.engine.workers.order import sort_waiting
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import is_beyond, path_duration, pop, prefill_duration, push, schedule
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 from kvsweep.cluster.shared.waiting import end_waiting, note_blocked
 
@@ -19,7 +19,7 @@ NOTHING, BATCH, FAILED = range(3)
 """What a round comes to."""
 
 
-def form_batch(s: State, w: int, ask: Asked) -> int:
+def form_batch(s: State, w: int, ask: PolicyFunctions) -> int:
     """Build a prefill batch at worker `w`; HELD_BEFORE and OFF (OFF_UP if rounded up) are given."""
     own = s.prefill[w]
     own[eng.STALL] = own[eng.STEP_LOADED] = 0
@@ -69,7 +69,7 @@ def _go_on(s: State, w: int) -> bool:
     return True
 
 
-def _admit(s: State, w: int, ask: Asked) -> int:
+def _admit(s: State, w: int, ask: PolicyFunctions) -> int:
     """Let the waiting requests into the batch, in order, as far as they go."""
     own = s.prefill[w]
     own[eng.WHY] = col.NOT_BLOCKED

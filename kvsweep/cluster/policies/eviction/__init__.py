@@ -16,7 +16,7 @@ from kvsweep.cluster.policies.eviction.gdsf import key as gdsf_key
 from kvsweep.cluster.policies.eviction.lfu import key as lfu_key
 from kvsweep.cluster.policies.eviction.tlru import victim as tail_first
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 POLICIES = ("lru", "fifo", "lfu", "gdsf", "belady", "tlru")
@@ -24,7 +24,7 @@ POLICIES = ("lru", "fifo", "lfu", "gdsf", "belady", "tlru")
 LRU, FIFO, LFU, GDSF, BELADY, TLRU = range(6)
 
 
-def victim(s: State, w: int, tier: int, ask: Asked) -> int:
+def victim(s: State, w: int, tier: int, ask: PolicyFunctions) -> int:
     """Return the entry of prefill worker `w` whose last resident page of `tier` goes next; not for ``lru``."""
     if s.run[col.EVICTION] == col.FROM_FILE:
         return by_file(s, w, tier, ask)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import prefill_duration
-from kvsweep.cluster.shared.policy_functions import Asked, Score
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions, Score
 from kvsweep.cluster.shared.state import State
 
 
-def victim(s: State, w: int, tier: int, ask: Asked) -> int:
+def victim(s: State, w: int, tier: int, ask: PolicyFunctions) -> int:
     """Return the entry without resident children of least key; notes a fault where a key is no number."""
     e = s.prefill[w, col.IDLE_LIST + 2 * tier]
     best, least = -1, 0.0

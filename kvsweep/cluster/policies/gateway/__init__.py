@@ -15,7 +15,7 @@ from kvsweep.cluster.policies.gateway.random import choose as random
 from kvsweep.cluster.policies.gateway.round_robin import choose as round_robin
 from kvsweep.cluster.policies.gateway.session_affinity import choose as session_affinity
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 POLICIES = ("round_robin", "random", "least_loaded", "power_of_two", "session_affinity", "cache_aware", "kv_cost")
@@ -27,7 +27,7 @@ def looks_at_caches(s: State) -> bool:
     return bool(s.run[col.GATEWAY] >= 5)
 
 
-def choose(s: State, side: int, r: int, room: int, ask: Asked) -> int:
+def choose(s: State, side: int, r: int, room: int, ask: PolicyFunctions) -> int:
     """Return the worker of `side` for request `r`, which needs `room` pages."""
     policy = s.run[col.GATEWAY]
     if policy == 0:

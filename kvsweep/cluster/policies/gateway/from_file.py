@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kvsweep.cluster.policies.gateway.candidates import load, load_pages, n_workers, pool
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 
-def choose(s: State, side: int, r: int, room: int, ask: Asked) -> int:
+def choose(s: State, side: int, r: int, room: int, ask: PolicyFunctions) -> int:
     """Return the candidate of least cost, the first of several; notes a fault where a cost is no number."""
     best, least = -1, 0.0
     for w in range(n_workers(s, side)):
@@ -21,7 +21,7 @@ def choose(s: State, side: int, r: int, room: int, ask: Asked) -> int:
     return best
 
 
-def _cost(s: State, side: int, r: int, w: int, ask: Asked) -> float:
+def _cost(s: State, side: int, r: int, w: int, ask: PolicyFunctions) -> float:
     prefill_pages = device = host = l3 = 0
     if side == col.PREFILL_SIDE:
         own = s.prefill[w]

@@ -6,7 +6,7 @@ import math
 
 from kvsweep.cluster.policies.eviction.from_file import answer
 from kvsweep.cluster.shared import columns as col
-from kvsweep.cluster.shared.policy_functions import Asked
+from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
 
 LONGEST = 1 << 61
@@ -28,7 +28,7 @@ def next_check(s: State, time: int) -> int:
     return int((time // s.run[col.CHECK] + 1) * s.run[col.CHECK])
 
 
-def ask_idle(s: State, w: int, tier: int, tick: int, ask: Asked) -> None:
+def ask_idle(s: State, w: int, tier: int, tick: int, ask: PolicyFunctions) -> None:
     """Ask for the idle entries of a tier of worker `w` that had their first check by `tick`, as of that check."""
     check = s.run[col.CHECK]
     e = s.prefill[w, col.IDLE_LIST + 2 * tier]
