@@ -58,7 +58,8 @@ class Fit:
     """
 
     gpus: int
-    taken: float
+    memory: float
+    utilization: float
     weights: float
     step: float
     token_bytes: float
@@ -69,13 +70,23 @@ class Fit:
     @property
     def kv(self) -> float:
         """Bytes for KV [byte]; negative where weights and step need more than there is."""
-        return self.taken - self.weights - self.step
+        return self.memory * self.utilization - self.weights - self.step
 
     @property
     def tokens(self) -> float:
         """KV tokens that fit [token]."""
         each = self.token_bytes + self.sequence_bytes / self.sequence_tokens
         return float(int(max(0.0, self.kv) / each)) if each else inf
+
+    @property
+    def line(self) -> str:
+        """What fits and why, in words."""
+        each = f" on each of {self.gpus} GPUs" if self.gpus > 1 else ""
+        return (
+            f"{self.tokens:,.0f} tokens of KV: {self.utilization:g} of {self.memory / 1e9:.4g} GB{each}, less "
+            f"{self.weights / 1e9:.4g} GB of weights and {self.step / 1e9:.3g} GB for steps of "
+            f"{self.largest_step.tokens:,.0f} tokens"
+        )
 
 
 def what_fits(
@@ -85,7 +96,7 @@ def what_fits(
     utilization: float = MEMORY_UTILIZATION,
     dtypes: Dtypes = AS_STORED,
     sequence_tokens: float | None = None,
-    step_tokens: float | None = None,
+    step: Step | None = None,
 ) -> Fit:
     """Return what fits on `gpus` GPUs of `memory` [byte] each that share a model by tensor parallelism.
 
@@ -95,16 +106,16 @@ def what_fits(
         Share [1] of the memory that the engine takes.
     sequence_tokens
         Length [token] that window layers and recurrent states are charged for; the model's maximum by default.
-    step_tokens
-        Tokens of the largest step [token]; by default what vLLM takes on a GPU of this memory.
+    step
+        The largest step; by default `usual_step`.
     """
     shape, _ = _parts(model)
     length = sequence_tokens or shape.max_context or inf
-    usual = LARGE_STEP if memory >= LARGE_GPU_BYTES else SMALL_STEP
-    step = usual._replace(tokens=step_tokens or usual.tokens)
+    step = step or usual_step(memory)
     return Fit(
         gpus=gpus,
-        taken=memory * utilization,
+        memory=memory,
+        utilization=utilization,
         weights=loaded_bytes(model, gpus, dtypes.weights),
         step=step_bytes(shape, gpus, step),
         token_bytes=kv_bytes_per_token_allocated(shape, gpus, dtypes.kv) / gpus,
@@ -112,6 +123,11 @@ def what_fits(
         sequence_tokens=length,
         largest_step=step,
     )
+
+
+def usual_step(memory: float) -> Step:
+    """Return the largest step that vLLM makes on a GPU of `memory` [byte] unless told otherwise."""
+    return LARGE_STEP if memory >= LARGE_GPU_BYTES else SMALL_STEP
 
 
 def visible_bytes(gpu: Gpu) -> float:

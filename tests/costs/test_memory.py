@@ -14,7 +14,7 @@ from kvsweep.catalog.configs.fields import Config
 from kvsweep.catalog.configs.model import model_of
 from kvsweep.catalog.load import load
 from kvsweep.catalog.specs import Model
-from kvsweep.costs.memory import Dtypes, loaded_bytes, stored_bytes, visible_bytes, what_fits
+from kvsweep.costs.memory import Dtypes, Step, loaded_bytes, stored_bytes, visible_bytes, what_fits
 from kvsweep.errors import InputError
 
 GPUS = load().gpus
@@ -36,15 +36,15 @@ def model(name: str) -> Model:
         ("gpt-oss-120b", H200, 1, 0.85, 65_536, None, 1_220_000),
         ("gpt-oss-120b", H200, 4, 0.85, None, None, 10_000_000),
         # vLLM issue 10517: an engine whose steps are as long as the context
-        ("Llama-3.1-8B", RTX_3090, 1, 0.9, 20_000, 20_000, 31_232),
+        ("Llama-3.1-8B", RTX_3090, 1, 0.9, 20_000, Step(20_000, 256), 31_232),
         # LLMServingSim's run of vLLM 0.19: 2588 blocks of 16
         ("Llama-3.1-8B", RTX_4090, 1, 0.9, None, None, 41_408),
     ],
 )  # fmt: skip
 def test_reported_capacities(
-    name: str, memory: float, gpus: int, share: float, length: float | None, step: float | None, seen: float
+    name: str, memory: float, gpus: int, share: float, length: float | None, step: Step | None, seen: float
 ) -> None:
-    fit = what_fits(model(name), memory, gpus, share, sequence_tokens=length, step_tokens=step)
+    fit = what_fits(model(name), memory, gpus, share, sequence_tokens=length, step=step)
     assert fit.tokens == pytest.approx(seen, rel=0.1)
 
 
@@ -86,7 +86,6 @@ def test_weights_that_do_not_fit_leave_no_token() -> None:
 )  # fmt: skip
 def test_more_memory_never_holds_less(name: str, share: float, power: int, memory: float) -> None:
     fit = what_fits(model(name), memory, 2**power, share)
-    more = what_fits(model(name), memory * 1.01 + 1e9, 2**power, share, step_tokens=fit.largest_step.tokens)
-    if fit.largest_step == more.largest_step:
-        assert more.tokens >= fit.tokens
+    more = what_fits(model(name), memory * 1.01 + 1e9, 2**power, share, step=fit.largest_step)
+    assert more.tokens >= fit.tokens
     assert fit.tokens * (fit.token_bytes + fit.sequence_bytes / fit.sequence_tokens) <= max(fit.kv, 0.0) + 1e-3

@@ -12,7 +12,7 @@ from kvsweep.calibrate.curves import FEW, filled, held_out, monotone_curve, mono
 from kvsweep.calibrate.fits.skew import Rest, skew_table
 from kvsweep.calibrate.kernels.layers import Parallel, head_seconds, kernel_count, measured_tokens, token_seconds
 from kvsweep.calibrate.kernels.profile import Curve, KernelProfile
-from kvsweep.catalog.models import kv_bytes_per_token_allocated
+from kvsweep.catalog.models import kv_bytes_per_token_moved
 from kvsweep.catalog.specs import Model
 from kvsweep.cluster.inputs.step_profile import StepProfile, Table
 from kvsweep.errors import InputError
@@ -62,7 +62,7 @@ def compose(
         model=model.key,
         gpu=kernels.gpu,
         tp=tp,
-        kv_bytes_per_token=kv_bytes_per_token_allocated(model.shape, tp),
+        kv_bytes_per_token=kv_bytes_per_token_moved(model.shape),
         weights_bytes=weights_bytes(kernels, model, parallel),
         memory_bytes=next((size for name, size in MEMORY.items() if name in kernels.gpu), 0.0),
         note=f"dp {parallel.dp}, ep {parallel.ep}" if (parallel.dp, parallel.ep) != (1, 1) else "",

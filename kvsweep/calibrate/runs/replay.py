@@ -17,6 +17,7 @@ from kvsweep.cluster.simulation.lone_worker import Arrival, Served, content_keys
 from kvsweep.cluster.vllm import columns as c
 from kvsweep.cluster.vllm.limits import Limits
 from kvsweep.cluster.vllm.steptime import StepTimes
+from kvsweep.costs.memory import Step
 from kvsweep.errors import InputError, shown
 
 MOST = 1 << 50
@@ -81,17 +82,19 @@ def limits_of(
     kwargs, cache = _part(engine, "engine_kwargs"), _part(engine, "kv_cache")
     scheduler = _part(_part(engine, "resolved_config"), "scheduler_config")
     size = _count(cache, "block_size", 16)
+    tokens = _count(kwargs, "max_num_batched_tokens", 2048)
+    sequences = _count(kwargs, "max_num_seqs", 256)
     blocks = n_blocks or _count(cache, "num_gpu_blocks", 0)
     notes: tuple[str, ...] = ()
     if not blocks:
         memory = _count(_part(engine, "hardware"), "device_total_memory_bytes", 0)
-        blocks = assumed_blocks(profile, size, memory)
-        notes = (f"num_gpu_blocks: assumed {blocks}, (0.9 x memory - weights)/({size} x KV bytes)",)
+        blocks = assumed_blocks(profile, size, memory, Step(tokens, sequences))
+        notes = (f"num_gpu_blocks: assumed {blocks}, what fits beside weights and steps of {tokens} tokens",)
     limits = Limits(
         n_blocks=blocks,
         block_tokens=size,
-        token_budget=_count(kwargs, "max_num_batched_tokens", 2048),
-        max_sequences=_count(kwargs, "max_num_seqs", 256),
+        token_budget=tokens,
+        max_sequences=sequences,
         reserve_full=_switch(scheduler, "scheduler_reserve_full_isl"),
         steps_in_flight=2 if _switch(scheduler, "async_scheduling") else 1,
         prefix_cache=_switch(cache, "enable_prefix_caching"),

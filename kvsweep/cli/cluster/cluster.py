@@ -79,10 +79,14 @@ def _preset_files(name: str, fidelity: str, given: dict[str, Any]) -> tuple[tupl
     from kvsweep.catalog import load
     from kvsweep.cluster.inputs.presets import cluster_file, preset, profile_file
     from kvsweep.cluster.inputs.roofline import roofline
+    from kvsweep.costs.memory import visible_bytes, what_fits
 
     setup = preset(name)
     model, gpu, tp = (given[key] or getattr(setup, key) for key in ("model", "gpu", "tp"))
-    service = roofline(load(), model, gpu, tp, given["link"] or "rdma-400g")
+    catalog = load()
+    service = roofline(catalog, model, gpu, tp, given["link"] or "rdma-400g")
+    fit = what_fits(catalog.part("models", model, "--model"), visible_bytes(catalog.gpus[gpu]), tp)
+    say(f"{tp} x {gpu} hold {fit.line}; the file has the paper's device_tokens")
     texts = cluster_file(name, setup.n_prefill, tp, fidelity), profile_file(service)
     return texts, f"assumed, not measured: a roofline of {model} on {tp} x {gpu}"
 
@@ -93,6 +97,8 @@ def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], 
     from kvsweep.cluster.inputs.presets import VLLM_GPU, VLLM_MODEL, vllm_file
     from kvsweep.cluster.inputs.profiles import find_profile
     from kvsweep.cluster.inputs.step_profile import read_step_profile
+    from kvsweep.cluster.inputs.vllm_defaults import assumed_fit
+    from kvsweep.costs.memory import visible_bytes
 
     if fidelity != "engine":
         raise InputError("--fidelity: paper; vllm workers have one; allowed: engine")
@@ -103,8 +109,9 @@ def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], 
     if given["tp"] not in (None, profile.tp):
         raise InputError(f"--tp: {given['tp']}; allowed: {profile.tp}, as {path.stem} has")
     known = load().gpus.get(given["gpu"] or VLLM_GPU)
-    memory = (known.visible_memory or known.memory) if known is not None else None
-    text = vllm_file(profile, memory.capacity_bytes if memory is not None else None)
+    memory = visible_bytes(known) if known is not None else None
+    text = vllm_file(profile, memory)
+    say(f"a worker holds {assumed_fit(profile, profile.memory_bytes or memory).line}")
     return (text, path.read_text(encoding="utf-8")), f"{path.stem}, which comes with kvsweep: {profile.note}"
 
 

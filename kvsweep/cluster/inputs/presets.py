@@ -9,7 +9,7 @@ import yaml
 from kvsweep.cluster.inputs.config import VLLM_BLOCK
 from kvsweep.cluster.inputs.service_profile import Profile, profile_mapping
 from kvsweep.cluster.inputs.step_profile import StepProfile
-from kvsweep.cluster.inputs.vllm_defaults import MEMORY_SHARE, assumed_blocks
+from kvsweep.cluster.inputs.vllm_defaults import assumed_blocks, assumed_fit
 from kvsweep.cluster.policies.eviction import POLICIES as EVICTIONS
 from kvsweep.cluster.policies.gateway import POLICIES as GATEWAYS
 from kvsweep.errors import unknown_name
@@ -118,7 +118,7 @@ workers:
   - role: vllm
     count: 4
     tp: {tp}                      # GPUs of a worker; the step profile must be of as many
-    n_blocks: {n_blocks:<13}    # KV blocks as the engine reports them (num_gpu_blocks),
+    n_blocks: {n_blocks:<13}    # KV blocks as the engine reports them (num_gpu_blocks); here what fits:
                                # {why}.
                                # Left out: the same of the GPU memory that the profile states
     token_budget: 2048         # tokens of a step (max_num_batched_tokens)
@@ -191,11 +191,12 @@ def preset(name: str) -> Preset:
 def vllm_file(profile: StepProfile, memory: float | None) -> str:
     """Return a commented file of vLLM workers for `profile`, on GPUs of `memory` [byte] where it does not know that."""
     known = profile.memory_bytes or memory
+    fit = assumed_fit(profile, known)
     return _VLLM.format(
         name=VLLM,
         tp=profile.tp,
         n_blocks=assumed_blocks(profile, VLLM_BLOCK, known),
-        why=f"here ({MEMORY_SHARE} x {float(known or 0.0):.4g} - weights)/(16 x KV bytes)",
+        why=fit.line.partition(": ")[2],
         gateways=" | ".join(GATEWAYS),
     )
 

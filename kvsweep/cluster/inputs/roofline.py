@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import ceil
 
 from kvsweep.catalog.load import Catalog
-from kvsweep.catalog.models import kv_bytes_per_token, kv_bytes_per_token_allocated
+from kvsweep.catalog.models import kv_bytes_per_token, kv_bytes_per_token_moved
 from kvsweep.catalog.specs import Gpu, Link, Model
 from kvsweep.cluster.inputs.service_profile import DecodeModel, PathModel, PrefillModel, Profile
+from kvsweep.costs.memory import stored_bytes
 from kvsweep.errors import InputError
 
 STEP_SECONDS = 2e-3
@@ -18,8 +19,6 @@ L3_SECONDS = 1e-3
 """Assumed time of issuing a batch of L3 pages in software [s]."""
 L3_QUERY_SECONDS = 5e-4
 """Assumed time of looking up a batch of L3 pages [s]."""
-WEIGHT_BYTES = 2.0
-"""Bytes of a parameter, bf16 [byte]."""
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
@@ -48,7 +47,7 @@ def roofline(catalog: Catalog, model: str, gpu: str, tp: int, link: str = "rdma-
         model=model,
         gpu=gpu,
         tp=tp,
-        kv_bytes_per_token=kv_bytes_per_token_allocated(entry.shape, tp),
+        kv_bytes_per_token=kv_bytes_per_token_moved(entry.shape),
         note="assumed: a roofline of catalog figures, nothing of it was measured",
         prefill=prefill,
         decode=decode,
@@ -63,7 +62,7 @@ def roofline(catalog: Catalog, model: str, gpu: str, tp: int, link: str = "rdma-
 
 
 def _check_fit(model: Model, gpu: Gpu, tp: int) -> None:
-    weights = model.params * WEIGHT_BYTES
+    weights = stored_bytes(model)
     if weights >= gpu.hbm_capacity * tp:
         least = ceil(weights / gpu.hbm_capacity)
         raise InputError(f"--tp: the weights of {model.key} do not fit on {tp} x {gpu.key}; allowed: at least {least}")
@@ -76,7 +75,7 @@ def _compute(model: Model, gpu: Gpu, tp: int) -> tuple[PrefillModel, DecodeModel
     params = weights.active_blocks or weights.active
     per_pair = shape.heads * (shape.head_dim + shape.v_head_dim)
     window = 2.0 * shape.layers_window * per_pair * shape.window
-    reading = weights.active * WEIGHT_BYTES / memory
+    reading = weights.active * (stored_bytes(model) / weights.total) / memory
     context = kv_bytes_per_token(shape) / memory
     token = (2.0 * params + window) / rate
     prefill = PrefillModel(

@@ -59,7 +59,7 @@ class StepProfile:
     gpu: str
     tp: int = 1
     kv_bytes_per_token: float
-    """Of all ranks together [byte]."""
+    """What a path carries for a token [byte], once however many ranks hold it."""
     weights_bytes: float
     """Of all ranks together [byte]."""
     memory_bytes: float = 0.0
