@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import subprocess
 import sys
 from collections import Counter
@@ -47,6 +48,13 @@ def sources(*suffixes: str) -> list[Path]:
     """Return the files of the repository with these suffixes; what is installed beside them left out."""
     found = (path for room in ROOMS for path in (ROOT / room).rglob("*") if path.suffix in suffixes)
     return [path for path in found if "node_modules" not in path.parts]
+
+
+def test_every_package_is_listed_for_installation() -> None:
+    parser = configparser.ConfigParser(inline_comment_prefixes=("#",))
+    parser.read(ROOT / "setup.cfg")
+    there = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "kvsweep").rglob("__init__.py")}
+    assert set(parser["options"]["packages"].split()) == {*there, "kvsweep.hardware"}
 
 
 def test_no_folder_holds_more_than_a_reader_takes_in() -> None:

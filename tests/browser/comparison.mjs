@@ -1,5 +1,5 @@
 // What a reader meets in the report of a comparison: `node comparison.mjs FILE.html` prints observations as JSON.
-// tests/report/test_comparison_browser.py compares them with both Datasets.
+// tests/report/comparison/test_browser.py compares them with both Datasets.
 import { axe, emulations, injected, keyboard, launch, observe, open, overflow, ready, saved } from "./page.mjs";
 
 /** Shows every view and the axes swapped, with the view as a table; returns what each says. */

@@ -148,14 +148,6 @@ def test_the_series_of_numba_is_pinned_and_installed() -> None:
     assert tuple(map(int, least.split("."))) <= version < tuple(map(int, below.split("."))), stated
 
 
-def test_every_package_is_listed_for_installation() -> None:
-    parser = configparser.ConfigParser(inline_comment_prefixes=("#",))
-    parser.read(SETUP)
-    root = SETUP.parent
-    there = {".".join(path.parent.relative_to(root).parts) for path in (root / "kvsweep").rglob("__init__.py")}
-    assert set(parser["options"]["packages"].split()) == {*there, "kvsweep.hardware"}
-
-
 def test_cores_can_do_without_reference_counts() -> None:
     assert internals.known_options(OPTIONS) == OPTIONS, gone("option _nrt")
     assert njit()(lambda n: np.empty(n).size)(3) == 3

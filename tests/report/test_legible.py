@@ -12,7 +12,7 @@ import xarray as xr
 
 import kvsweep
 from kvsweep.report import write_comparison, write_report
-from tests.report.comparison_datasets import overlapping
+from tests.report.comparison.datasets import overlapping
 from tests.report.datasets import small
 from tests.report.test_browser import CHROMIUM, REASON, SCRIPT
 from tests.studies.samples import study

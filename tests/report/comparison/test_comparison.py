@@ -23,7 +23,7 @@ from kvsweep.report.provenance import error_bound
 from kvsweep.results.analysis.compare import Comparison, common_grid, compare
 from kvsweep.results.netcdf import write_netcdf
 from tests.cli_runner import done, refused
-from tests.report.comparison_datasets import MAKERS, hostile_pair, overlapping, quantised, without_axes
+from tests.report.comparison.datasets import MAKERS, hostile_pair, overlapping, quantised, without_axes
 from tests.report.datasets import HOSTILE, small
 from tests.report.test_page import parsed
 from tests.report.test_payload import read

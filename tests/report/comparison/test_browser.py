@@ -19,7 +19,7 @@ from kvsweep.report.comparison.headline import CHANGES
 from kvsweep.report.payload import Payload
 from kvsweep.report.provenance import error_bound
 from kvsweep.results.analysis.compare import common_grid, compare
-from tests.report.comparison_datasets import MAKERS
+from tests.report.comparison.datasets import MAKERS
 from tests.report.datasets import HOSTILE
 from tests.report.test_browser import CHROMIUM, REASON, SCRIPT
 
