@@ -93,14 +93,15 @@ def _limits(group: VllmGroup, size: int) -> Limits:
 def contents(trace: Trace, size: int, usable: int) -> Ints:
     """Return the contents of the full blocks of `size` tokens of requests within `usable` blocks, one after the other.
 
-    Blocks of prompts that the trace names alike are alike, after equal prefixes; those that reach into an answer are
-    like no other.
+    Blocks that the trace names alike are alike, after equal prefixes; those that reach into an answer are like no other
+    where it names them of prompts alone.
     """
-    found = paged(trace, size)
+    whole = trace.input_tokens + trace.output_tokens
+    named = np.where(trace.n_blocks > trace.n_prompt_blocks, whole, trace.input_tokens)
+    found = paged(replace(trace, input_tokens=named), size)
     first = offsets_of(found.length)
-    prompt = trace.input_tokens // size
-    full, _ = blocks_of(trace.input_tokens + trace.output_tokens, size, usable)
-    own = np.maximum(full - prompt, 0)
+    full, _ = blocks_of(whole, size, usable)
+    own = np.maximum(full - named // size, 0)
     # Each request is its segments, then its answer: runs of consecutive numbers.
     starts = first[found.chain]
     lengths = np.where(np.repeat(full, np.diff(found.offsets)) > 0, found.length[found.chain], 0)

@@ -37,7 +37,7 @@ def drafted(source: Source, shape: Shape) -> Draft:
         add_row(draft, record, columns)
     unread = [name for name in source.first.values if name not in (*columns.names, columns.inside)]
     if unread:
-        draft.taken.append(f"not read: {shown(', '.join(unread), 160)}")
+        draft.unread = ", ".join(unread)
     return draft
 
 

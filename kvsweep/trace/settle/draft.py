@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvsweep.errors import InputError
+from kvsweep.errors import InputError, shown
 from kvsweep.trace.build import Builder
 from kvsweep.trace.files.record import MAX_SECONDS, MAX_TOKENS, Record
 from kvsweep.trace.files.source import Source
@@ -56,6 +56,8 @@ class Draft(Builder):
         super().__init__(source.notes)
         self.source, self.shape, self.options = source, shape, source.options
         self.taken: list[str] = []
+        self.unread = ""
+        """Fields of the file that are of no use."""
         self.has_ids = self.has_delays = self.has_dates = False
         self.unit_in_name = False
         self._delay = array("d")
@@ -101,6 +103,8 @@ class Draft(Builder):
         if self.shape.blocks == STATED and tokens:
             self.taken.append(f"blocks of {tokens} tokens (stated)")
         self._settle_sessions(tokens, n_ids)
+        if self.unread:
+            self.taken.append(f"not read: {shown(self.unread, 160)}")
         self.notes.taken("; ".join(self.taken), len(self))
         return self.finish(tokens, "")
 

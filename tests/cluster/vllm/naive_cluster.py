@@ -37,11 +37,13 @@ def names(trace: Trace, i: int, page: int) -> list[Any]:
     """Return the contents of the full blocks of request `i`: named as in the trace, else its own."""
     ids = trace.blocks[trace.offsets[i] : trace.offsets[i + 1]].tolist()
     size, prompt = trace.block_size, int(trace.input_tokens[i])
+    whole_request = prompt + int(trace.output_tokens[i])
+    reach = whole_request if size and len(ids) > -(-prompt // size) else prompt  # the trace may name answers, too
     found: list[Any] = []
-    for block in range((prompt + int(trace.output_tokens[i])) // page):
+    for block in range(whole_request // page):
         last = ((block + 1) * page - 1) // size
         whole = page <= size or (block + 1) * page // size <= len(ids)
-        named = (block + 1) * page <= prompt and last < len(ids) and whole
+        named = (block + 1) * page <= reach and last < len(ids) and whole
         found.append((ids[last], block) if named else ("own", i, block))
     return found
 

@@ -37,6 +37,7 @@ from kvsweep.trace.model import Trace, offsets_of
 from tests.cli_runner import done, refused
 from tests.cluster.samples import profile as service_profile
 from tests.cluster.samples import trace
+from tests.cluster.vllm.naive_cluster import names
 from tests.cluster.vllm.samples import COST, cluster_case, step_profile, table
 
 POLICY = load_policies()["default_policy"]
@@ -110,6 +111,15 @@ def test_answers_are_nobodys_prefix() -> None:
     turns = trace([(0.0, 16, 16, range(4)), (5.0, 40, 4, range(10))], page=4)
     ds = kvsweep.cluster.run(turns, cluster(1), step_profile())
     assert ds["hit_tokens"].values[:, 0].tolist() == [0, 16]
+
+
+@pytest.mark.parametrize("page", [4, 8, 2])
+def test_answers_that_the_trace_names_are_found_by_the_next_turn(page: int) -> None:
+    """Of 16 tokens of a prompt and 16 of its answer, the last is never fed back: its block is not computed."""
+    turns = trace([(0.0, 16, 16, range(8)), (5.0, 40, 4, range(11))], page=4)
+    ds = kvsweep.cluster.run(turns, cluster(1, page_size=page), step_profile(), check=True)
+    assert ds["hit_tokens"].values[1, 0] == 31 // page * page
+    assert [names(turns, 1, page)[: 32 // page]] == [names(turns, 0, page)]
 
 
 def test_requests_too_large_are_rejected_and_others_run() -> None:

@@ -87,6 +87,11 @@ def test_agents_wait_for_their_tools() -> None:
     assert prompts(rounds)[1][:36] == prompts(rounds)[0] == list(range(36))
 
 
+def test_columns_that_are_not_read_are_named() -> None:
+    said = str(read("splitwise_sim.csv").notes[0])
+    assert said.endswith("(as documented); not read: 'request_id, request_type, application_id, batch_size'")
+
+
 def test_options_say_what_the_file_lacks() -> None:
     assert read("no_output_length.jsonl", output_tokens=7).output_tokens.tolist() == [100, 7]
     assert read("text_rows.jsonl", characters_per_token=4).input_tokens.tolist() == [1024, 5, 512]
