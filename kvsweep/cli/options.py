@@ -5,7 +5,7 @@ Values reach the engine as the text the user typed; it reads axes and units, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,6 +87,20 @@ def say(line: str) -> None:
     click.echo(line, err=True)
 
 
+def hardware_option(command: F) -> F:
+    """Add the option for catalogs of one's own."""
+    return click.option(
+        "--hardware", type=click.Path(path_type=Path), multiple=True, metavar="DIR",
+        help="Directory of catalog files laid over the built-in ones; repeatable, later ones win. "
+        f"{ENVIRONMENT} may name more, which come first.",
+    )(command)  # fmt: skip
+
+
+def completing(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what completes an option in the shell: those of `names`, asked for only then, that begin as it does."""
+    return lambda ctx, param, incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
 def _settings(placement: str) -> Sequence[Callable[[F], F]]:
     """Return the options that are neither a catalog key nor a number."""
     path = click.Path(path_type=Path)
@@ -101,23 +115,16 @@ def _settings(placement: str) -> Sequence[Callable[[F], F]]:
             "--policy-file", "policy_files", type=path, multiple=True, metavar="FILE", envvar=POLICY_FILES,
             show_envvar=True, help="Python file with a policy of your own; repeatable.",
         ),
-        click.option(
-            "--hardware", type=path, multiple=True, metavar="DIR",
-            help="Directory of catalog files laid over the built-in ones; repeatable, later ones win. "
-            f"{ENVIRONMENT} may name more, which come first.",
-        ),
+        hardware_option,
     )  # fmt: skip
 
 
 def _part(name: str, kind: str, default: Any) -> Callable[[F], F]:
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        return [key for key in load().entries(kind) if key.startswith(incomplete)]
-
     what = {"stack": "Preset of parts", "gpu": "GPU", "dram": "DRAM"}.get(name, name.capitalize())
     override = "" if name in ("stack", "model") else "; overrides the stack's"
     return click.option(
-        dashed(name), name, metavar="KEY", shell_complete=complete, show_default=_readable(default),
-        help=f"{what}, a key of `kvsweep catalog {kind}`{override}.",
+        dashed(name), name, metavar="KEY", shell_complete=completing(lambda: load().entries(kind)),
+        show_default=_readable(default), help=f"{what}, a key of `kvsweep catalog {kind}`{override}.",
     )  # fmt: skip
 
 

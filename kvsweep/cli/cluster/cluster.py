@@ -11,7 +11,7 @@ import click
 from kvsweep.cli.cluster.plan import plan
 from kvsweep.cli.cluster.sweep import sweep
 from kvsweep.cli.files import check_outputs
-from kvsweep.cli.options import POLICY_FILES, say
+from kvsweep.cli.options import POLICY_FILES, completing, hardware_option, say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.cli.progress import progress
 from kvsweep.cli.slo import limits_of
@@ -40,15 +40,32 @@ def _suffixed(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path 
     return callback
 
 
+def _presets() -> list[str]:
+    from kvsweep.cluster.inputs.presets import PRESETS, VLLM
+
+    return [*PRESETS, VLLM]
+
+
+def _keys(kind: str) -> list[str]:
+    from kvsweep.catalog import load
+
+    return list(load().entries(kind))
+
+
 @cluster.command("init")
 @click.option("--preset", "name", default="qwen3-8b-1p1d", show_default=True, metavar="NAME",
+              shell_complete=completing(_presets),
               help="Set-up of the paper: qwen3-8b or qwen3-32b, -1p1d or -3p1d; or vllm.")  # fmt: skip
 @click.option("--fidelity", type=click.Choice(("paper", "engine")), default="engine", show_default=True,
               help="Rules of the engine, or of the paper, whose set-ups these are; not of vllm.")  # fmt: skip
-@click.option("--model", metavar="KEY", show_default="the preset's", help="Model of the profile.")
-@click.option("--gpu", metavar="KEY", show_default="the preset's", help="GPU of the profile.")
+@click.option("--model", metavar="KEY", show_default="the preset's", help="Model of the profile.",
+              shell_complete=completing(lambda: _keys("models")))  # fmt: skip
+@click.option("--gpu", metavar="KEY", show_default="the preset's", help="GPU of the profile.",
+              shell_complete=completing(lambda: _keys("gpus")))  # fmt: skip
 @click.option("--tp", type=click.IntRange(1, 1024), show_default="the preset's", help="GPUs of a worker.")
-@click.option("--link", metavar="KEY", show_default="rdma-400g", help="Link of the handoff.")
+@click.option("--link", metavar="KEY", show_default="rdma-400g", help="Link of the handoff.",
+              shell_complete=completing(lambda: _keys("links")))  # fmt: skip
+@hardware_option
 @click.option("--output", "-o", type=_PATH, metavar="FILE", default=Path("cluster.yaml"), show_default=True,
               callback=_suffixed(".yaml", ".yml"), help="Cluster file to write.")  # fmt: skip
 @click.option("--profile", type=_PATH, metavar="FILE", default=Path("profile.yaml"), show_default=True,
@@ -83,7 +100,7 @@ def _preset_files(name: str, fidelity: str, given: dict[str, Any]) -> tuple[tupl
 
     setup = preset(name)
     model, gpu, tp = (given[key] or getattr(setup, key) for key in ("model", "gpu", "tp"))
-    catalog = load()
+    catalog = load(given["hardware"])
     service = roofline(catalog, model, gpu, tp, given["link"] or "rdma-400g")
     fit = what_fits(catalog.part("models", model, "--model"), visible_bytes(catalog.gpus[gpu]), tp)
     say(f"{tp} x {gpu} hold {fit.line}; the file has the paper's device_tokens")
@@ -95,8 +112,7 @@ def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], 
     """Return a file of vLLM workers and a step profile that comes with kvsweep, and what that is."""
     from kvsweep.catalog import load
     from kvsweep.cluster.inputs.presets import VLLM_GPU, VLLM_MODEL, vllm_file
-    from kvsweep.cluster.inputs.profiles import find_profile
-    from kvsweep.cluster.inputs.step_profile import read_step_profile
+    from kvsweep.cluster.inputs.profiles import step_profile_of
     from kvsweep.cluster.inputs.vllm_defaults import assumed_fit
     from kvsweep.costs.memory import visible_bytes
 
@@ -104,11 +120,9 @@ def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], 
         raise InputError("--fidelity: paper; vllm workers have one; allowed: engine")
     if given["link"] is not None:
         raise InputError(f"--link: {given['link']}; vllm workers hand nothing off; allowed: without it")
-    path = find_profile(f"{given['gpu'] or VLLM_GPU}-{given['model'] or VLLM_MODEL}")
-    profile = read_step_profile(path)
-    if given["tp"] not in (None, profile.tp):
-        raise InputError(f"--tp: {given['tp']}; allowed: {profile.tp}, as {path.stem} has")
-    known = load().gpus.get(given["gpu"] or VLLM_GPU)
+    gpu = given["gpu"] or VLLM_GPU
+    path, profile = step_profile_of(gpu, given["model"] or VLLM_MODEL, given["tp"])
+    known = load(given["hardware"]).gpus.get(gpu)
     memory = visible_bytes(known) if known is not None else None
     text = vllm_file(profile, memory)
     say(f"a worker holds {assumed_fit(profile, profile.memory_bytes or memory).line}")

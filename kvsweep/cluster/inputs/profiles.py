@@ -70,6 +70,32 @@ def _step_names() -> list[str]:
     return [name for name in shipped() if not name.endswith("-service")]
 
 
+def step_profile_of(gpu: str, model: str, tp: int | None) -> tuple[Path, StepProfile]:
+    """Return the shipped step profile of a model on a GPU, with its file: that of `tp` GPUs, None for the least.
+
+    Raises InputError naming ``--gpu``, ``--model`` or ``--tp``, and what there is.
+    """
+    found = []
+    for name in _step_names():
+        if name.startswith(f"{gpu}-"):
+            path = shipped()[name]
+            found.append((path, parse_step_profile(read_yaml_file(path), str(path))))
+    also = "; another GPU, model or number of GPUs: kvsweep calibrate makes its profile of measurements"
+    if not found:
+        raise InputError(f"--gpu: no step profile of {gpu} comes with kvsweep; those there are: "
+                         f"{', '.join(_step_names())}{also}")  # fmt: skip
+    of_model = [(path, profile) for path, profile in found if profile.model == model]
+    if not of_model:
+        models = ", ".join(dict.fromkeys(profile.model for _, profile in found))
+        raise InputError(f"--model: no step profile of {model} on {gpu} comes with kvsweep; allowed: {models}{also}")
+    of_model.sort(key=lambda each: each[1].tp)
+    fitting = [each for each in of_model if tp in (None, each[1].tp)]
+    if not fitting:
+        sizes = ", ".join(str(profile.tp) for _, profile in of_model)
+        raise InputError(f"--tp: no step profile of {model} on {tp} x {gpu} comes with kvsweep; allowed: {sizes}{also}")
+    return fitting[0]
+
+
 def find_profile(given: str | Path) -> Path:
     """Return the file of a profile: a path, or the name of one that comes with kvsweep; raises InputError for neither.
 
