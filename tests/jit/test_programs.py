@@ -45,6 +45,10 @@ class Pools(NamedTuple):
     held: NDArray[np.int64]
     scales: Scales
 
+    @staticmethod
+    def fixed() -> tuple[str, ...]:
+        return ("free",)
+
 
 def take(pools: Pools, w: int, pages: int) -> None:
     row = pools.free[w]
@@ -176,3 +180,9 @@ def test_without_a_piece_of_numba_programs_are_the_same(piece: str, monkeypatch:
     assert program.options == (OPTIONS if piece not in ("option", "all") else {"error_model": "numpy"})
     check(program)
     assert Program(serve, OPTIONS).is_compiled()
+
+
+def test_a_fixed_length_is_part_of_the_type() -> None:
+    other = pools()._replace(free=np.zeros((2, 3), np.int64))
+    assert Reference(pools()).kind != Reference(other).kind
+    assert Reference(pools()).kind == Reference(pools()._replace(free=np.zeros((9, 2), np.int64))).kind

@@ -64,6 +64,11 @@ class State(NamedTuple):
     Resources in order: inbound, decode, H2D, D2H, prefill, arrivals; those of the engine are in its ``resources``.
     """
 
+    @staticmethod
+    def fixed() -> tuple[str, ...]:
+        """Return the tables whose number of columns is a core's own, a constant of its code (`jit.reference`)."""
+        return "request", "chain", "entry_of", "entry", "chunk", "node", "tree", "pair"
+
 
 def winner_tree(n_resources: int, first: int) -> Ints:
     """Return the tree when all that is due is the arrival at `first` [ps], the event of the last resource."""

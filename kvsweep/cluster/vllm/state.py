@@ -45,6 +45,11 @@ class Fleet(NamedTuple):
     """(step, column) steps of all workers; without rows none is kept."""
     times: StepTimes
 
+    @staticmethod
+    def fixed() -> tuple[str, ...]:
+        """Return the tables whose number of columns is a constant of the core's code (`jit.reference`)."""
+        return "limits", "run", "place", "block", "bucket", "step", "log"
+
 
 def blocks_of(tokens: Ints, size: int, usable: int) -> tuple[Ints, Ints]:
     """Return full blocks of `size` tokens, and blocks at all, of requests of `tokens`; 0 if more than `usable`."""
