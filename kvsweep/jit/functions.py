@@ -96,7 +96,7 @@ def score(function: Callable[[Any], float], context: type[Any], what: str) -> An
         return nan_where_failing(lambda *fields: float(function(context(*fields))))
 
     def build() -> Any:
-        key = fingerprint(function, context, extra=("score", _SCORE, *VERSIONS))[:32]
+        key = fingerprint(function, context, for_numba, extra=("score", _SCORE, *VERSIONS))[:32]
         assert isinstance(function, FunctionType)
         return c_function(key, for_numba(function, (), module_name(key), {}), context, _SCORE, {})
 

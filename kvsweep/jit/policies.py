@@ -16,7 +16,6 @@ from kvsweep.errors import PolicyError
 from kvsweep.jit import kernels, timing
 from kvsweep.jit.fingerprint import fingerprint
 from kvsweep.jit.functions import (
-    CONTEXT_METHODS,
     DISABLED,
     INLINE,
     c_function,
@@ -182,8 +181,7 @@ def _side(policy: Policy) -> float:
 
 def _key(policy: Policy, template: ModuleType) -> str:
     settings = (*_versions(template), repr(KERNEL_OPTIONS), repr(INLINE), policy.recomputes, repr(policy.modes))
-    methods = [getattr(Context, name) for name in CONTEXT_METHODS]
-    return fingerprint(policy.decide, *_functions(template), indexed, *methods, extra=settings)[:32]
+    return fingerprint(policy.decide, *_functions(template), indexed, Context, extra=settings)[:32]
 
 
 def _functions(template: ModuleType) -> list[FunctionType]:

@@ -9,8 +9,12 @@ import pytest
 
 import kvsweep
 from kvsweep.errors import ResultError
+from kvsweep.studies.running.run import begin
+from kvsweep.studies.running.workloads import Workloads
+from kvsweep.studies.study import parse_study
 from tests.cli_runner import done, refused, run
-from tests.studies.samples import written
+from tests.studies.samples import cluster, written
+from tests.studies.samples import study as sample
 
 KEEP = [{"gateway": "session_affinity", "host_tokens": 0}]
 
@@ -111,3 +115,24 @@ def test_figures_outlive_kept_files_that_cannot_be_written(tmp_path: Path, monke
     calls.clear()
     done("cluster", "sweep", path, "-o", output, "-q")
     assert calls == [1, 79] and len(list(cells.iterdir())) == 1
+
+
+RETRIEVAL = """
+name, label, description, color, order = "mine", "Mine", "Recomputes half.", "#123456", 50
+recomputes, modes = "any", ("half", "none")
+def decide(ctx):
+    return 0.5 * ctx.hit_blocks, 0
+"""
+EDITS = [('"any"', '"tail"'), ('("half", "none")', '("none", "half")'), ("0.5", "0.25")]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_policy_is_run_again(edit: tuple[str, str], tmp_path: Path) -> None:
+    """In the same process, too: a notebook."""
+    file = tmp_path / "mine.py"
+    keys = []
+    for text in (RETRIEVAL, RETRIEVAL, RETRIEVAL.replace(*edit)):
+        file.write_text(text)
+        study = parse_study(sample(cluster=cluster(retrieval={"policy": "mine"})), "study", policy_files=[file])
+        keys.append(begin(study, Workloads(study)).keys)
+    assert keys[0] == keys[1] and not set(keys[1]) & set(keys[2])

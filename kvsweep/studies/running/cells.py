@@ -59,6 +59,8 @@ def cells(study: Study) -> list[Cell]:
 
     Raises InputError for a value with which no cell at all can be: a fault of the file, not of a combination.
     """
+    for known in (_require, policy_digest):  # a file of policies may have been edited since the last study
+        known.cache_clear()
     found = [_cell(study, place) for place in itertools.product(*(range(length) for length in study.shape))]
     hopeless = []
     for index, axis in enumerate(study.axes):
@@ -219,6 +221,7 @@ def _require(kind: str, name: str, files: tuple[Path, ...]) -> None:
 def policy_digest(kind: str, name: str, files: tuple[Path, ...]) -> str:
     """Return a digest of the decision of a policy; '' for a built-in one, whose source is the simulator's."""
     if kind == "retrieval":
-        return fingerprint(load_policies(files)[name].decide)
+        policy = load_policies(files)[name]
+        return fingerprint(policy.decide, extra=(policy.recomputes, repr(policy.modes)))
     plugin = select_plugin(kind, name, files)
     return fingerprint(plugin.decide) if plugin else ""
