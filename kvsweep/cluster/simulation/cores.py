@@ -113,7 +113,10 @@ def compiled_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
 
 def plain_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
     """Run `run` to its end with the very source of the core, uncompiled."""
-    return _run(run, (policy, plugins), _plain(run, policy, plugins), INSTANTS)[0]
+    cost, key, ttl = (nan_where_failing(plugin.ask) if plugin else _nothing for plugin in plugins)
+    return _run(run, (policy, plugins), _plain(run, PolicyFunctions(_asked_plainly(policy), cost, key, ttl)), INSTANTS)[
+        0
+    ]
 
 
 def checked_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
@@ -146,7 +149,7 @@ def run_core(
 
         audit = partial(partial, CORES[name].broken_rule) if check else None
         instants = 1 if check else PLAIN_INSTANTS
-        run, ended = _run(run, policies, _plain(run, policy, plugins), instants, audit, is_over)
+        run, ended = _run(run, policies, _plain(run, _as_compiled(policy, plugins)), instants, audit, is_over)
         if ended:
             return Ended(run, time.process_time() - seconds, False)
     seconds = time.process_time() - seconds
@@ -212,12 +215,33 @@ def _bound(core: Program, run: State | Fleet, ask: PolicyFunctions) -> Callable[
     return lambda instants: int(advance(instants, ask))
 
 
-def _plain(run: State | Fleet, policy: Policy, plugins: Plugins) -> Callable[[State | Fleet], Callable[[int], int]]:
+def _plain(run: State | Fleet, ask: PolicyFunctions) -> Callable[[State | Fleet], Callable[[int], int]]:
     """Return what `_bound` gives of a compiled core, of the source of the core of `run`."""
-    cost, key, ttl = (nan_where_failing(plugin.ask) if plugin else _nothing for plugin in plugins)
-    ask = PolicyFunctions(nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0]), cost, key, ttl)
     advance = CORES[_name(run)].advance
     return lambda run: lambda instants: advance(run, instants, ask)
+
+
+def _asked_plainly(policy: Policy) -> Callable[..., float]:
+    return nan_where_failing(lambda *fields: policy.choose(Context(*fields))[0])
+
+
+def _as_compiled(policy: Policy, plugins: Plugins) -> PolicyFunctions:
+    """Return the functions of policies that the plain core asks, with the answers that the compiled core is given.
+
+    Policies from files are compiled for that: where they divide by zero, say, plain Python has another answer.
+    """
+    cost = _called(_score(plugins.gateway, GatewayContext)) if plugins.gateway else _nothing
+    key, ttl = (
+        _called(_score(plugin, IdleContext)) if plugin else _nothing for plugin in (plugins.eviction, plugins.retention)
+    )
+    built_in = policy.origin.startswith("built in")
+    return PolicyFunctions(_asked_plainly(policy) if built_in else _called(decision(policy)), cost, key, ttl)
+
+
+def _called(function: Any) -> Callable[..., float]:
+    """Return what calls a compiled function from Python; it is one itself where nothing is compiled."""
+    called: Callable[..., float] = getattr(function, "ctypes", function)
+    return called
 
 
 @cache

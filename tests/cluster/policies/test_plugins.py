@@ -14,7 +14,7 @@ import kvsweep
 from kvsweep.cluster.policies.plugins import GatewayContext, IdleContext, Plugins, select_plugin
 from kvsweep.cluster.setup.initial_state import initial_state
 from kvsweep.cluster.shared.state import State
-from kvsweep.cluster.simulation.cores import compiled_run, plain_run
+from kvsweep.cluster.simulation.cores import compiled_run, plain_run, run_core
 from kvsweep.errors import InputError, PolicyError
 from kvsweep.jit.functions import CONTEXT_METHODS
 from kvsweep.policies import load_policies
@@ -127,6 +127,27 @@ def test_compiled_and_uncompiled_are_equal_to_the_last_bit(seed: int, tmp_path: 
         runs(initial_state(made, config, fuzz_profile(), policy), policy, chosen) for runs in (compiled_run, plain_run)
     )
     for name, array, other in zip(State._fields, one, two, strict=True):
+        assert np.array_equal(array, other), name
+
+
+DIVIDING = """
+kind, name = "gateway", "dividing"
+def cost(ctx):
+    return 1.0 / (ctx.draw * 0.0) if ctx.worker == 0.0 else 1.0
+"""
+
+
+def test_a_run_by_the_plain_source_asks_compiled_policies(tmp_path: Path) -> None:
+    """Which of the two makes a run is a matter of time, and where plain Python raises IEEE arithmetic goes on."""
+    chosen = Plugins(gateway=select_plugin("gateway", "dividing", written(tmp_path, DIVIDING)))
+    config = cluster({"count": 2, "device_tokens": 400}, page_size=4, gateway={"policy": "dividing"})
+    made, policy = random_trace(random.Random(1), 4), POLICIES["default_policy"]
+    one, two = (
+        run_core(initial_state(made, config, fuzz_profile(), policy), policy, chosen, compile=compiled)
+        for compiled in (False, True)
+    )
+    assert not one.is_compiled and two.is_compiled
+    for name, array, other in zip(State._fields, one.run, two.run, strict=True):
         assert np.array_equal(array, other), name
 
 
