@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 # Nested aliases make a YAML file of a kilobyte a value of gigabytes: never print one in full.
 _BRIEF = reprlib.Repr()
@@ -46,7 +47,27 @@ def unknown_name(what: str, given: object, allowed: Iterable[str]) -> InputError
     by_fold = {name.casefold(): name for name in reversed(names)}
     typed = str(given).casefold()
     begun = sorted((name for name in by_fold if typed and name.startswith(typed)), key=len)
-    close = begun[:1] or get_close_matches(typed, list(by_fold), n=1, cutoff=0.5)
+    close = begun[:1] or _relatives(typed, by_fold) or get_close_matches(typed, list(by_fold), n=1, cutoff=0.5)
     listed = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
     hint = f"did you mean {by_fold[close[0]]!r}? " if close else ""
     return InputError(f"{what}: no {shown(given)}; {hint}choose from {listed}")
+
+
+def _relatives(typed: str, names: Iterable[str]) -> list[str]:
+    """Return the nearest of the `names` that begin with the same word as `typed`: glm-4.5 for zai-org/glm-4.8-fp8.
+
+    Nearest is what has most words (letters, or a number) in common, then most letters.
+    """
+    wanted = _words(typed)
+    if not wanted or len(wanted[0]) < 3 or not wanted[0].isalpha():
+        return []
+    family = [name for name in names if _words(name)[:1] == wanted[:1]]
+
+    def nearness(name: str) -> tuple[int, float]:
+        return len({*wanted} & {*_words(name)}), SequenceMatcher(None, typed.rpartition("/")[2], name).ratio()
+
+    return sorted(family, key=nearness, reverse=True)[:1]
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z]+|[0-9]+(?:[.][0-9]+)?", name.rpartition("/")[2])

@@ -64,6 +64,18 @@ def test_printing(value: float, unit: str, text: str) -> None:
     assert format_quantity(value, unit) == text
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("GLM-4.8", "glm-4.5"), ("zai-org/GLM-4.6", "glm-4.5"), ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"), ("gpt-oss:120b", "gpt-oss-120b"), ("qwn3-8b", "qwen3-8b"),
+    ],
+)  # fmt: skip
+def test_unknown_names_suggest_by_meaning(given: str, meant: str) -> None:
+    names = ["qwen3-8b", "qwen3-235b-a22b", "llama-3.1-70b", "llama-3.1-8b", "glm-4.5-air", "glm-4.5", "gpt-oss-120b"]
+    assert f"did you mean {meant!r}?" in str(unknown_name("--model", given, names))
+
+
 def test_an_unknown_name_suggests_the_nearest_and_lists_the_rest() -> None:
     message = str(unknown_name("--gpu", "h2000", ["A100", "H200"]))
     assert message == "--gpu: no 'h2000'; did you mean 'H200'? choose from A100, H200"

@@ -21,7 +21,7 @@ from typing import Any, Literal, overload
 
 from kvsweep.catalog.configs.model import read_model
 from kvsweep.catalog.rules import build_entry
-from kvsweep.catalog.specs import USER_SOURCE, Disk, Dram, Entry, Gpu, Link, Model, Sourced, Stack
+from kvsweep.catalog.specs import USER_SOURCE, Disk, Dram, Entry, Gpu, Link, Model, Price, Sourced, Stack
 from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.yamlfile import read_bounded, read_yaml_mapping
 
@@ -35,8 +35,9 @@ FILES: dict[str, tuple[str, type[Entry]]] = {
     "links": ("links.yaml", Link),
     "models": ("models.yaml", Model),
     "stacks": ("stacks.yaml", Stack),
+    "prices": ("prices.yaml", Price),
 }
-"""File and record of each kind of entry; stacks last, they refer to the others."""
+"""File and record of each kind of entry; stacks refer to those before them."""
 SOURCES_FILE = "sources.yaml"
 PART_KINDS = {"gpu": "gpus", "dram": "drams", "disk": "disks", "link": "links"}
 """Fields of a stack and the kind of entry each refers to."""
@@ -55,6 +56,7 @@ class Catalog:
     links: Mapping[str, Link]
     models: Mapping[str, Model]
     stacks: Mapping[str, Stack]
+    prices: Mapping[str, Price]
     sources: Mapping[str, str]
     sha256: str
 
@@ -77,6 +79,8 @@ class Catalog:
     def part(self, kind: Literal["models"], key: str, what: str) -> Model: ...
     @overload
     def part(self, kind: Literal["stacks"], key: str, what: str) -> Stack: ...
+    @overload
+    def part(self, kind: Literal["prices"], key: str, what: str) -> Price: ...
     @overload
     def part(self, kind: str, key: str, what: str) -> Entry: ...
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvsweep.catalog.fields import read_fields, require_fields
 from kvsweep.catalog.models import kv_bytes_per_token
-from kvsweep.catalog.specs import Disk, Dram, EffectiveRate, Entry, Gpu, Link, Model, Part, Shape, Stack
+from kvsweep.catalog.specs import Disk, Dram, EffectiveRate, Entry, Gpu, Link, Model, Part, Price, Shape, Stack
 from kvsweep.errors import InputError
 
 Fields = Mapping[str, Any]
@@ -73,6 +73,7 @@ RULES: dict[type[Entry], dict[str, Rule]] = {
         **_sourced_as("shape"),
     },
     Stack: {},
+    Price: {},
 }
 
 

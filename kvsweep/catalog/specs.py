@@ -32,6 +32,10 @@ Latency = Annotated[float, Range("s", 1e-9, 10.0)]
 OperationRate = Annotated[float, Range("1/s", 1.0, 1e10)]
 Share = Annotated[float, Range("1", 1e-3, 1.0)]
 Dollars = Annotated[float, Range("USD", 0.0, 1e9)]
+PriceUnit = Literal[
+    "usd_per_gpu_hour", "usd_per_gpu", "usd_per_gb", "usd_per_gb_month", "usd_per_1000_requests", "usd_per_kwh"
+]
+"""What a price is for."""
 WeightDtype = Literal["bf16", "fp8", "mxfp4", "nvfp4", "int4", "int8"]
 """Numbers most of the weights are kept in."""
 Params = Annotated[float, Range("parameters", 1e6, 1e14)]
@@ -392,3 +396,14 @@ class Stack(Entry):
     link: str
     gpu_count: Count = 1
     dram_count: Count = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price(Entry):
+    """What something cost at a date, `low` to `high` over the offers of the source [USD]; None was not found."""
+
+    unit: PriceUnit
+    date: str
+    low: Dollars | None = None
+    typical: Dollars | None = None
+    high: Dollars | None = None

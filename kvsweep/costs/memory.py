@@ -145,6 +145,12 @@ def stored_bytes(model: Model, dtype: str | None = None) -> float:
     return weight_bytes(dtype or weights.dtype, weights.total, _unquantized(model))
 
 
+def bytes_per_weight(model: Model) -> float:
+    """Return the mean bytes of a parameter [byte] as the checkpoint keeps it."""
+    quantised = model.weights is not None and model.weights.dtype != "bf16"
+    return stored_bytes(model) / model.params if quantised else 2.0
+
+
 def loaded_bytes(model: Model, gpus: int, dtype: str | None = None) -> float:
     """Return the bytes of the weights on each of `gpus` GPUs [byte], padded as the kernels want them."""
     shape, weights = _parts(model)

@@ -144,9 +144,10 @@ def test_every_row_of_the_fact_tables_is_there() -> None:
         kind: sum(getattr(entry, "family", "") == "datasheet" for entry in CATALOG.entries(kind).values())
         for kind in FILES
     }
-    assert count["gpus"] == 31 + 1  # and the L20Z, which has no public sheet
-    assert count["models"] == 37 and count["links"] == 24
-    assert (count["drams"], count["disks"]) == (23, 40)  # 63 memories and drives
+    assert count["gpus"] == 31 + 8  # and the L20Z, which has no public sheet, and seven from memory
+    assert count["models"] == 37 + 28 and count["links"] == 24  # and those counted from configs
+    assert (count["drams"], count["disks"]) == (23, 40 + 5)  # 63 memories and drives, and five shared stores
+    assert len(CATALOG.prices) == 60 and all(price.date for price in CATALOG.prices.values())
 
 
 def test_every_figure_has_a_source_and_none_is_unused() -> None:
@@ -284,7 +285,7 @@ def test_hash_follows_content_alone(tmp_path: Path) -> None:
 def test_directories_that_are_no_overlay(tmp_path: Path) -> None:
     missing = tmp_path / "none"
     assert refusal(missing) == "hardware directory: 'DIR' is not a directory"
-    known = "gpus.yaml, dram.yaml, disks.yaml, links.yaml, models.yaml, stacks.yaml, sources.yaml"
+    known = "gpus.yaml, dram.yaml, disks.yaml, links.yaml, models.yaml, stacks.yaml, prices.yaml, sources.yaml"
     empty = overlay(tmp_path / "empty")
     (empty / "README.md").write_text("not a catalog")
     assert refusal(empty) == f"hardware directory: 'DIR' has no catalog file; allowed: any of {known}"

@@ -109,11 +109,13 @@ def test_prefill_work_adds_up_over_chunks(first: int, second: int, third: int) -
 
 
 def test_prefill_work_by_hand() -> None:
-    # 2·P·n + L·n_h·(d_qk+d_v)·n² for Llama-3.1-8B, P without embeddings and head.
-    expected = 2 * 6_979_321_856 * 1000 + 32 * 32 * 256 * 1000**2
+    # 2·P·n + L·n_h·(d_qk+d_v)·n² for Llama-3.1-8B, P without embeddings and head, with norms.
+    expected = 2 * 6_979_584_000 * 1000 + 32 * 32 * 256 * 1000**2
     assert models.prefill_flops(model("llama-3.1-8b"), 0, 1000) == expected
-    # Published active counts stand in where the blocks are not counted.
-    assert models.prefill_flops(model("qwen3.5-27b"), 0, 1) == 2 * 2.7e10 + 16 * 24 * 512
+    assert models.prefill_flops(model("qwen3.5-27b"), 0, 1) == 2 * 24_353_196_544 + 16 * 24 * 512
+    # The published active count stands in where the blocks are not counted.
+    bare = replace(model("qwen3.5-27b").weights, per_token=None)
+    assert models.prefill_flops(replace(model("qwen3.5-27b"), weights=bare), 0, 1) == 2 * 2.7e10 + 16 * 24 * 512
 
 
 def test_prefill_needs_a_shape() -> None:

@@ -24,8 +24,13 @@ KINDS = {
     "links": "links and network paths, one direction",
     "models": "language models",
     "stacks": "presets of parts",
+    "prices": "prices at a date",
 }
 """Kinds of catalog entries and what they are."""
+
+
+KV_DTYPES = ("bf16", "fp16", "fp8", "int8", "nvfp4")
+WEIGHT_DTYPES = ("bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4")
 
 
 def _listing_options(command: F) -> F:
@@ -108,6 +113,40 @@ def sources(ctx: click.Context, output_format: str, hardware: tuple[Path, ...]) 
     citations = _load(_hardware(ctx, hardware)).sources
     rows = [{"key": key, "citation": citation} for key, citation in citations.items()]
     _print(rows, [_field("key"), _field("citation")], _format(ctx, output_format))
+
+
+@catalog.command("show")
+@click.argument("key", metavar="KEY")
+@_listing_options
+@click.pass_context
+def show(ctx: click.Context, key: str, output_format: str, hardware: tuple[Path, ...]) -> None:
+    """Print every figure of the part, model or price KEY with its source."""
+    from kvsweep.cli.analytic.entry import show_entry
+
+    show_entry(_load(_hardware(ctx, hardware)), key, _format(ctx, output_format))
+
+
+@catalog.command("model")
+@click.argument("model", metavar="MODEL")
+@click.option(
+    "--kv-dtype", type=click.Choice(KV_DTYPES), default=KV_DTYPES[0], show_default=True, help="Numbers of the KV cache."
+)
+@click.option(
+    "--weight-dtype", type=click.Choice(WEIGHT_DTYPES), show_default="the checkpoint's", help="Numbers of the weights."
+)
+@_listing_options
+@click.pass_context
+def model(
+    ctx: click.Context, model: str, kv_dtype: str, weight_dtype: str | None, output_format: str,
+    hardware: tuple[Path, ...],
+) -> None:  # fmt: skip
+    """Print what MODEL keeps, moves, allocates and computes: a key, or the path of a config.json.
+
+    Fields are those of Hugging Face: full and latent attention, windows, linear layers, mixtures, quantised weights.
+    """
+    from kvsweep.cli.analytic.entry import show_model
+
+    show_model(_load(_hardware(ctx, hardware)), model, (kv_dtype, weight_dtype), _format(ctx, output_format))
 
 
 @catalog.command("check")
@@ -215,5 +254,7 @@ def _columns(kind: str) -> list[Column]:
                    _kv("fixed_bytes_per_sequence", "fixed [MB]", MB)],
         "stacks": [_text("gpu"), _text("gpu_count", "GPUs"), _text("dram"), _text("dram_count", "DRAMs"),
                    _text("disk"), _text("link")],
+        "prices": [_text("unit"), _text("date"), _scaled("low", "low [USD]", 1.0),
+                   _scaled("typical", "typical [USD]", 1.0), _scaled("high", "high [USD]", 1.0)],
     }  # fmt: skip
     return [_text("key"), *columns[kind], _text("source"), _text("kind")]

@@ -8,7 +8,7 @@ from kvsweep.catalog.load import Catalog
 from kvsweep.catalog.models import kv_bytes_per_token, kv_bytes_per_token_moved
 from kvsweep.catalog.specs import Gpu, Link, Model
 from kvsweep.cluster.inputs.service_profile import DecodeModel, PathModel, PrefillModel, Profile
-from kvsweep.costs.memory import stored_bytes
+from kvsweep.costs.memory import bytes_per_weight, stored_bytes
 from kvsweep.errors import InputError
 
 STEP_SECONDS = 2e-3
@@ -75,7 +75,7 @@ def _compute(model: Model, gpu: Gpu, tp: int) -> tuple[PrefillModel, DecodeModel
     params = weights.active_blocks or weights.active
     per_pair = shape.heads * (shape.head_dim + shape.v_head_dim)
     window = 2.0 * shape.layers_window * per_pair * shape.window
-    reading = weights.active * (stored_bytes(model) / weights.total) / memory
+    reading = weights.active * bytes_per_weight(model) / memory
     context = kv_bytes_per_token(shape) / memory
     token = (2.0 * params + window) / rate
     prefill = PrefillModel(

@@ -46,6 +46,19 @@ def test_public_models(fact: dict[str, Any]) -> None:
     assert models.index_bytes_per_token(shape) == fact.get("index_bytes_per_token", models.index_bytes_per_token(shape))
 
 
+def test_rows_of_the_catalog() -> None:
+    catalog = load().models
+    known = [fact for fact in FACTS if fact["name"].casefold() in catalog]
+    assert len(known) >= 47
+    for fact in known:
+        entry = catalog[fact["name"].casefold()]
+        shape, weights = parts(entry)
+        assert models.kv_bytes_per_token(shape) == fact["kv_bytes_per_token_bf16"], entry.key
+        assert models.kv_fixed_bytes_per_sequence(shape) == fact["fixed_bytes_per_sequence"], entry.key
+        assert models.prefill_work(entry).products == fact["flops_per_token_context0"], entry.key
+        assert weights.bytes == pytest.approx(fact["weight_bytes_computed"], abs=1), entry.key
+
+
 def generated(seed: int) -> dict[str, Any]:
     """Return a config of a random family and random dimensions."""
     rng = random.Random(seed)

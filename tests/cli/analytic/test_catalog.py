@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_kinds_are_those_of_the_catalog() -> None:
 def test_overview_counts_every_kind() -> None:
     result = run()
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[1].split() == ["gpus", "40", "accelerators"]
+    assert result.stdout.splitlines()[1].split() == ["gpus", "47", "accelerators"]
     assert "kvsweep catalog policies" in result.stderr
     assert {row["kind"]: row["entries"] for row in listed()} == {
         kind: len(load().entries(kind)) for kind in KINDS
@@ -149,3 +150,27 @@ def test_unknown_kind_names_the_nearest() -> None:
 def test_help(arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.exit_code == 0 and "Usage" in result.stdout
+
+
+def test_show_gives_every_figure_its_source() -> None:
+    result = run("show", "h100-sxm")
+    assert result.exit_code == 0
+    assert "h100-sxm  (gpus): H100 SXM5 80GB" in result.stdout and "(prices): H100 SXM on demand" in result.stdout
+    assert re.search(r"memory.bytes_per_s +3.35e[+]12 byte/s [(]3.35 TB/s[)] +vendor +aic-systems", result.stdout)
+    assert re.search(r"^aic-systems: ai-dynamo/aiconfigurator", result.stdout, re.M)
+    assert json.loads(run("show", "h100-sxm", "--format", "json").stdout)["prices"]["date"] == "2026-11"
+    refused = run("show", "zai-org/GLM-4.8")
+    assert isinstance(refused.exception, InputError) and "did you mean 'glm-4." in str(refused.exception)
+
+
+def test_model_tells_what_is_kept_moved_and_allocated(tmp_path: Path) -> None:
+    found = json.loads(run("model", "deepseek-v3.2", "--kv-dtype", "fp8", "--format", "json").stdout)
+    assert found["kv_bytes_per_token"] == 35_136 and found["moved_bytes_per_token"] == 35_136 + 8_052
+    assert found["allocated_bytes_per_token_tp8"] == 8 * found["moved_bytes_per_token"]
+    assert found["weight_bytes"] == pytest.approx(674_002_323_648, abs=1)
+    assert run("model", "deepseek-v3.2", "--weight-dtype", "bf16").stdout.count("weights in bf16") == 1
+    file = tmp_path / "config.json"
+    file.write_text("{}")
+    refused = run("model", str(file))
+    assert f"MODEL: {file}: num_hidden_layers: missing" in str(refused.exception)
+    assert "llama3-8b has no shape" in str(run("model", "llama3-8b").exception)
