@@ -105,7 +105,9 @@ def processor(command: Sequence[str], **how: Any) -> Callable[[], float]:
 
     def timed() -> float:
         before = os.times()
-        subprocess.run(command, check=True, capture_output=True, **how)
+        done = subprocess.run(command, capture_output=True, text=True, **how)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
         after = os.times()
         return after.children_user + after.children_system - before.children_user - before.children_system
 

@@ -74,10 +74,14 @@ class Side:
             found["KVSWEEP_CACHE_DIR"] = str(self.caches / cache)
         return found
 
-    def compiling(self) -> list[str]:
-        """Return the option that compiles whatever the size of a run, where there is one: earlier all were compiled."""
+    def compiling(self, folder: Path) -> list[str]:
+        """Return the option that compiles whatever the size of a run, where there is one: earlier all were compiled.
+
+        `folder` is any without a package: Python looks where it is started first.
+        """
         command = [sys.executable, "-m", "kvsweep", "cluster", "run", "--help"]
-        text = subprocess.run(command, check=True, capture_output=True, text=True, env=self.environment("help")).stdout
+        how = {"cwd": folder, "env": self.environment("help")}
+        text = subprocess.run(command, check=True, capture_output=True, text=True, **how).stdout
         return ["--compile"] if "--compile" in text else []
 
 
@@ -143,7 +147,7 @@ def command(core: str, options: Sequence[str] = ()) -> list[str]:
 def first_run(bench: Bench, core: str) -> Figure:
     """Return the processor time of the first command from an empty cache, compiled, beside that of `COMMIT`."""
     now, then = (
-        processor(command(core, side.compiling()), cwd=bench.folder, env=side.environment(core))()
+        processor(command(core, side.compiling(bench.folder)), cwd=bench.folder, env=side.environment(core))()
         for side in (bench.now, bench.then)
     )
     name = f"first kvsweep cluster run from an empty cache, {core}, CPU time"
