@@ -161,6 +161,7 @@ def capacity(**given: Any) -> None:
                  help="Drives of the shared tier."),
     click.option("--write-amplification", type=float, default=1.0, show_default=True, metavar="FACTOR",
                  help="Bytes a drive writes for each it is given; KV comes in large sequential writes."),
+    options.DRAWING,
 )  # fmt: skip
 def tiers(host_tokens: int | None, drives: int | None, write_amplification: float, **given: Any) -> None:
     """Before and after: device only, with host memory, and with a tier that all hosts share (L3)."""
@@ -170,7 +171,7 @@ def tiers(host_tokens: int | None, drives: int | None, write_amplification: floa
     if not 1.0 <= write_amplification <= 1e3:
         raise InputError(f"--write-amplification: {write_amplification:g}; allowed: 1 to 1000")
     trace, spec = _trace(given)
-    profile = _begin({**given, "output": None})
+    profile = _begin(given)
     config = _config(given, profile)
     host = host_tokens or config.prefill[0].host_tokens or HOSTS[1]
     disk, link = _parts(given)
@@ -195,8 +196,15 @@ def tiers(host_tokens: int | None, drives: int | None, write_amplification: floa
             "Drive writes and lifetime: as if every day were like this trace from empty caches, "
             f"write amplification {write_amplification:g}.",
         ]
-    options.write_data(ds, given["data"], given)
     rows = tiers_table(ds)
+
+    def draw() -> Figure:
+        from kvsweep.report.plots.studies.cases import tiers_figure
+
+        return tiers_figure(ds, rows)
+
+    options.write_data(ds, given["data"], given)
+    options.write_drawing(draw, given["output"], given["force"], given)
     titles = {
         "tiers": "tiers", **{f"hit_share_{tier}": f"hits {tier.upper()}" for tier in ("l1", "l2", "l3")},
         **{f"ttft_{point}": f"TTFT {point} [s]" for point in ("mean", "p50", "p95", "p99")},

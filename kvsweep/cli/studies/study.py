@@ -79,6 +79,7 @@ def ttl(**given: Any) -> None:
     *_PAPER,
     click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True,
                  help="Seed of the workloads."),
+    options.DRAWING,
 )  # fmt: skip
 def replay(seed: int, **given: Any) -> None:
     """Replay the paper's 26 cases of model, topology, workload and rate on stand-ins for its workloads."""
@@ -86,14 +87,21 @@ def replay(seed: int, **given: Any) -> None:
     from kvsweep.studies.shipped.replay import replay as run
     from kvsweep.studies.shipped.replay import workloads
 
-    options.check_files(given, None)
+    options.check_files(given, given["output"])
     found = profiles({"8B": given["profile_8b"], "32B": given["profile_32b"]})
     coding = coding_trace(given["trace"], options.taken_trace(given))
     options.tell_trace(coding, given)
     traces = workloads(seed, coding)
     with progress("replaying", given["quiet"]) as move:
         ds = run(found, traces, _fidelities(given), move)
+
+    def draw() -> Figure:
+        from kvsweep.report.plots.studies.cases import replay_figure
+
+        return replay_figure(ds)
+
     options.write_data(ds, given["data"], given)
+    options.write_drawing(draw, given["output"], given["force"], given)
     _print_replay(ds, given["output_format"])
 
 
