@@ -13,7 +13,7 @@ demo: $(VENV)/.installed
 	    --output $(OUT)/demo.nc --report $(OUT)/demo.html --force --summary
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[test,bench]'

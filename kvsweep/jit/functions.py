@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -101,6 +102,30 @@ def score(function: Callable[[Any], float], context: type[Any], what: str) -> An
         return c_function(key, for_numba(function, (), module_name(key), {}), context, _SCORE, {})
 
     return refusing(what, function, build)
+
+
+class NeverAsked(types.WrapperAddressProtocol):
+    """Stands where compiled code takes a C function of the fields of `context` and calls none: nothing to compile."""
+
+    def __init__(self, context: type[Any]) -> None:
+        self._count = len(context._fields)
+        self._function = ctypes.CFUNCTYPE(ctypes.c_double)(lambda: math.nan)
+
+    @property
+    def _numba_type_(self) -> types.Type:
+        """Type of it within a tuple, too."""
+        return types.FunctionType(self.signature())
+
+    def __call__(self, *fields: float) -> float:
+        """Answer what no policy may."""
+        return math.nan
+
+    def __wrapper_address__(self) -> int:
+        return ctypes.cast(self._function, ctypes.c_void_p).value or 0
+
+    def signature(self) -> Any:
+        """Return the signature, for Numba."""
+        return types.float64(*[types.float64] * self._count)
 
 
 def nan_where_failing(answer: Callable[..., float]) -> Callable[..., float]:

@@ -37,7 +37,7 @@ def initial_state(trace: Trace, config: ClusterConfig, profile: Profile, policy:
     _check(trace, config, profile)
     check_memory(config)
     by_cost = config.eviction.policy not in ("lru", "fifo", "lfu", "belady", "tlru")
-    check_bounds(trace, config, profile, whole=by_cost or _retrieval_code(policy) == col.RETRIEVE_ASK)
+    check_bounds(trace, config, profile, whole=by_cost or retrieval_code(policy) == col.RETRIEVE_ASK)
     n_prefill, n_decode, n = config.n_prefill, config.n_decode, len(trace)
     is_engine = config.fidelity == "engine"
     request = _requests(trace, config.page_size, eng.N_REQUEST if is_engine else col.N_REQUEST)
@@ -202,7 +202,7 @@ def _scalars(trace: Trace, config: ClusterConfig, times: Coefficients, policy: P
         col.CHECK: _picoseconds(config.retention.check_seconds),
         col.THRESHOLD: write.POLICIES[config.write.policy].uses_needed(config.write.threshold),
         col.SHARING: SHARINGS.index(config.handoff_sharing),
-        col.RETRIEVAL: _retrieval_code(policy),
+        col.RETRIEVAL: retrieval_code(policy),
         col.FRONT: int(policy.recomputes == "front"),
         col.RATE_WINDOW: _picoseconds(config.retrieval.rate_window_seconds),
         col.PAGE_BYTES: times.page_bytes,
@@ -231,7 +231,7 @@ def _code(built_in: tuple[str, ...], name: str) -> int:
     return built_in.index(name) if name in built_in else col.FROM_FILE
 
 
-def _retrieval_code(policy: Policy) -> int:
+def retrieval_code(policy: Policy) -> int:
     fixed = {"default_policy": col.RETRIEVE_ALL, "all_compute": col.RETRIEVE_NONE}
     return fixed.get(policy.name, col.RETRIEVE_ASK) if policy.origin.startswith("built in") else col.RETRIEVE_ASK
 
@@ -241,7 +241,7 @@ def _real_settings(
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     real = np.zeros(col.N_REAL)
     gateway_reals(real, config)
-    if _retrieval_code(policy) == col.RETRIEVE_ASK:
+    if retrieval_code(policy) == col.RETRIEVE_ASK:
         if config.slo.ttft_seconds is None:
             raise InputError(
                 f"slo: ttft_seconds: missing; retrieval policy {policy.name} decides by it; allowed: a time"

@@ -20,6 +20,7 @@ from kvsweep.cluster.engine import loop as engine
 from kvsweep.cluster.paper import audit as paper_audit
 from kvsweep.cluster.paper import loop as paper
 from kvsweep.cluster.policies.plugins import FUNCTIONS, GatewayContext, IdleContext, Plugin, Plugins
+from kvsweep.cluster.setup.initial_state import retrieval_code
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
@@ -27,7 +28,7 @@ from kvsweep.cluster.vllm import audit as vllm_audit
 from kvsweep.cluster.vllm import loop as vllm
 from kvsweep.cluster.vllm.state import Fleet
 from kvsweep.errors import InputError, PolicyError, ResultError
-from kvsweep.jit.functions import nan_where_failing, score
+from kvsweep.jit.functions import NeverAsked, nan_where_failing, score
 from kvsweep.jit.policies import decision
 from kvsweep.jit.programs import Program, Progress
 from kvsweep.policies.context import Context
@@ -113,7 +114,7 @@ def compiled_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
 
 def plain_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
     """Run `run` to its end with the very source of the core, uncompiled."""
-    cost, key, ttl = (nan_where_failing(plugin.ask) if plugin else _nothing for plugin in plugins)
+    cost, key, ttl = (nan_where_failing(plugin.ask) if plugin else float for plugin in plugins)
     return _run(run, (policy, plugins), _plain(run, PolicyFunctions(_asked_plainly(policy), cost, key, ttl)), INSTANTS)[
         0
     ]
@@ -186,7 +187,7 @@ def is_compiled(name: str, check: bool = False) -> bool:
 def policy_functions(policy: Policy, plugins: Plugins) -> PolicyFunctions:
     """Return the functions of policies that the compiled core asks."""
     return PolicyFunctions(
-        decision(policy),
+        decision(policy) if retrieval_code(policy) == col.RETRIEVE_ASK else NeverAsked(Context),
         _score(plugins.gateway, GatewayContext),
         _score(plugins.eviction, IdleContext),
         _score(plugins.retention, IdleContext),
@@ -230,10 +231,8 @@ def _as_compiled(policy: Policy, plugins: Plugins) -> PolicyFunctions:
 
     Policies from files are compiled for that: where they divide by zero, say, plain Python has another answer.
     """
-    cost = _called(_score(plugins.gateway, GatewayContext)) if plugins.gateway else _nothing
-    key, ttl = (
-        _called(_score(plugin, IdleContext)) if plugin else _nothing for plugin in (plugins.eviction, plugins.retention)
-    )
+    cost = _called(_score(plugins.gateway, GatewayContext))
+    key, ttl = (_called(_score(plugin, IdleContext)) for plugin in (plugins.eviction, plugins.retention))
     built_in = policy.origin.startswith("built in")
     return PolicyFunctions(_asked_plainly(policy) if built_in else _called(decision(policy)), cost, key, ttl)
 
@@ -246,12 +245,7 @@ def _called(function: Any) -> Callable[..., float]:
 
 @cache
 def _score(plugin: Plugin | None, context: type[Any]) -> Any:
-    return score(plugin.decide, context, str(plugin)) if plugin else score(_nothing, context, "no policy")
-
-
-def _nothing(*_: Any) -> float:
-    """Stand where a policy is built in: it is never called."""
-    return 0.0
+    return score(plugin.decide, context, str(plugin)) if plugin else NeverAsked(context)
 
 
 def _run(
