@@ -69,6 +69,7 @@ def test_a_curve_has_a_line_a_point_and_bands_over_seeds(ds: xr.Dataset) -> None
 
 
 def test_the_notebook_draws_them_into_axes_that_pyplot_knows(ds: xr.Dataset, tmp_path: Path) -> None:
+    pyplot.close("all")
     plot = ds.kvsweep.plot
     panels = plot.map("ttl", "host_tokens", panel="gateway")
     drawn = [panels[1], plot.winner("ttl", "host_tokens", "gateway"),

@@ -166,12 +166,15 @@ def test_steps_outside_the_tables_are_counted() -> None:
 
 
 def test_blocks_and_graphs_left_out_are_the_engines() -> None:
-    known = step_profile(memory_bytes=1.5e6, weights_bytes=1e6)
+    known = step_profile(memory_bytes=20e9, weights_bytes=1e6)
     run = finish(trace([(0.0, 30, 4, ())], page=4), cluster(n_blocks=None, graph_buckets=None), known)
     (group,) = run.config.vllm
-    assert group.n_blocks == (0.9 * 1.5e6 - 1e6) // (4 * 1000.0)
+    # The usual largest step of Llama-3.1-8B: tokens of two hidden vectors and a gated MLP, logits, the runtime.
+    step = 2048 * 2 * (2 * 4096 + 3 * 14336) + 256 * 128256 * 12 + 0.5e9
+    blocks = (0.9 * 20e9 - 1e6 - step) // (4 * 131072)
+    assert group.n_blocks == blocks
     assert group.graph_buckets == (1, 2, 4, 8)
-    assert any("n_blocks: 87, (0.9 x GPU memory - weights)" in str(note) for note in run.trace.notes)
+    assert any(f"n_blocks: {blocks:.0f}, (0.9 x GPU memory - weights" in str(note) for note in run.trace.notes)
     with pytest.raises(InputError, match="memory_bytes: not known.*cluster file: n_blocks"):
         finish(trace([(0.0, 30, 4, ())], page=4), cluster(n_blocks=None), step_profile())
 
@@ -286,7 +289,10 @@ RUN = ("cluster", "run", "trace.jsonl", "--config", "cluster.yaml", "--profile",
 def test_init_run_and_summary(folder: Path) -> None:
     text = (folder / "cluster.yaml").read_text()
     assert "# KV blocks as the engine reports them" in text
-    assert parse_config(yaml.safe_load(text), "file").vllm[0].n_blocks == (0.9 * 85520809984 - 16060522496) // 2**21
+    # The largest step: 8192 tokens of two hidden vectors and a gated MLP, logits of 1024 sequences, the runtime.
+    step = 8192 * 2 * (2 * 4096 + 3 * 14336) + 1024 * 128256 * 12 + 0.5e9
+    fits = (0.9 * 85520809984 - 16060522496 - step) // 2**21
+    assert parse_config(yaml.safe_load(text), "file").vllm[0].n_blocks == fits
     assert "pages of 16 tokens are shared as whole blocks" in done(*RUN, "--check").stderr
     named = done(*RUN[:6], "h100-sxm-llama-3.1-8b", "-o", "named.nc", "--events", "events.json", "-q")
     assert named.stdout == ""
@@ -341,8 +347,8 @@ def test_a_sweep_has_axes_of_the_workers(folder: Path) -> None:
     [
         (("--fidelity", "paper"), "--fidelity: paper; vllm workers have one; allowed: engine"),
         (("--link", "rdma-400g"), "--link: rdma-400g; vllm workers hand nothing off"),
-        (("--tp", "2"), "--tp: 2; allowed: 1, as h100-sxm-llama-3.1-8b has"),
-        (("--gpu", "h100"), "--profile: no 'h100-llama-3.1-8b'; did you mean"),
+        (("--tp", "2"), "--tp: no step profile of llama-3.1-8b on 2 x h100-sxm comes with kvsweep; allowed: 1"),
+        (("--gpu", "h100"), "memory_bytes: not known, nor num_gpu_blocks; allowed: KV blocks"),
         (("--preset", "vlm"), "--preset: no 'vlm'; did you mean 'vllm'"),
     ],
 )
