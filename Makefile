@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT := out
 
-.PHONY: demo test bench validate check figures clean
+.PHONY: demo test bench validate check figures clean soak
 
 demo: $(VENV)/.installed
 	@mkdir -p $(OUT)
@@ -25,6 +25,9 @@ validate: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.validate $(AREAS)
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.profiles
+
+soak: $(VENV)/.installed
+	KVSWEEP_SOAK=10000 $(BIN)/pytest tests/policies/test_positional.py $(ARGS)
 
 figures: $(VENV)/.installed
 	$(BIN)/python figures/make_gallery.py

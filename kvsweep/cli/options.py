@@ -14,7 +14,7 @@ import click
 from kvsweep.catalog.load import ENVIRONMENT, load
 from kvsweep.cli.output import FORMATS
 from kvsweep.costs.deployment import DEFAULT_MODEL, DEFAULT_STACK
-from kvsweep.costs.inputs import NUMBER_FIELDS, PART_FIELDS, Field
+from kvsweep.costs.inputs import CHOICE_FIELDS, NUMBER_FIELDS, PART_FIELDS, PROMPT_TOKENS, Choice, Field
 from kvsweep.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +41,9 @@ def model_options(defaults: Mapping[str, Any], numbers: Mapping[str, Field] = NU
     def decorate(command: F) -> F:
         parts = [_part(name, kind, shown_defaults.get(name)) for name, kind in PART_FIELDS.items()]
         figures = [number_option(field, shown_defaults.get(field.name)) for field in numbers.values()]
-        for option in reversed([*parts, *figures, *_settings(shown_defaults["placement"])]):
+        figures += [number_option(PROMPT_TOKENS, None)] if "total_blocks" in numbers else []
+        choices = [_choice(choice) for choice in CHOICE_FIELDS.values()] if "total_blocks" in numbers else []
+        for option in reversed([*parts, *figures, *choices, *_settings(shown_defaults["placement"])]):
             command = option(command)
         return command
 
@@ -106,7 +108,8 @@ def _settings(placement: str) -> Sequence[Callable[[F], F]]:
     path = click.Path(path_type=Path)
     return (
         click.option(
-            "--placement", multiple=True, metavar="WHERE", show_default=placement,
+            "--placement", multiple=True, metavar="WHERE",
+            show_default=f"{placement}, auto where GPU and model are real",
             help="Where the cached blocks live: disk, auto (fastest tier first), manual:V,D,K (shares of VRAM, DRAM, "
             "disk) or simplex:n (all shares in steps of 1/n); repeatable.",
         ),
@@ -125,6 +128,14 @@ def _part(name: str, kind: str, default: Any) -> Callable[[F], F]:
     return click.option(
         dashed(name), name, metavar="KEY", shell_complete=completing(lambda: load().entries(kind)),
         show_default=_readable(default), help=f"{what}, a key of `kvsweep catalog {kind}`{override}.",
+    )  # fmt: skip
+
+
+def _choice(choice: Choice) -> Callable[[F], F]:
+    """Return the option for a model by name."""
+    return click.option(
+        dashed(choice.name), choice.name, metavar="|".join(choice.values), show_default=choice.by_world,
+        help=f"{choice.doc[0].upper()}{choice.doc[1:]}.",
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
+from textwrap import fill
 from typing import Any
 
 import click
@@ -30,6 +31,12 @@ class Column:
 
     header: str
     value: Callable[[Any], object]
+
+
+def wrapped(line: str, indent: int) -> str:
+    """Return `line` broken between words to TABLE_WIDTH, what follows the first line indented by `indent` spaces."""
+    following = " " * indent
+    return fill(line, TABLE_WIDTH, subsequent_indent=following, break_long_words=False, break_on_hyphens=False)
 
 
 def print_table(rows: Iterable[Any], columns: Sequence[Column], most: int | None = TABLE_WIDTH) -> None:

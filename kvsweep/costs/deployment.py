@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kvsweep.catalog.load import Catalog
-from kvsweep.costs import placement, recompute, restore
-from kvsweep.costs.inputs import HARDWARE_FIELDS, MODEL_FIELDS
+from kvsweep.catalog.specs import Gpu, Link, Model
+from kvsweep.costs import paths, placement, recompute, restore
+from kvsweep.costs.attention import PrefillCost, all_reduce_seconds, prefill_cost
+from kvsweep.costs.inputs import CHOICE_FIELDS, HARDWARE_FIELDS, MODEL_FIELDS
+from kvsweep.costs.worlds import REAL, REAL_PARTS, World, host_link, world_of
+from kvsweep.errors import InputError, shown
+from kvsweep.policies.context import IDEAL, LAYERWISE, LINEAR, SERIAL
 
 DEFAULT_STACK = "a100_ddr5_nvme"
 CUSTOM = "custom"
 """Name of a deployment or model given by single parts or figures rather than by one catalog key."""
 
 DEFAULT_MODEL = {"model_params": 8e9, "tokens_per_block": 16.0, "bytes_per_block": 2e6, "gpu_eta": 0.5}
+
+OVERLAPS = {"ideal": IDEAL, "layerwise": LAYERWISE, "serial": SERIAL}
+
+WHOLE_SERVER = "dram-server"
+"""Category of DRAM rows that hold all modules of a machine."""
 
 _PARTS = ("gpu", "dram", "disk", "link")
 
@@ -31,6 +42,9 @@ class Rates(NamedTuple):
     tokens_per_block: float
     token_seconds: float
     token_pair_seconds: float
+    overlap: float
+    layers: float
+    setup_seconds: float
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,20 @@ class Deployment:
     tokens_per_block: float
     bytes_per_block: float
     gpu_eta: float
+    attention_eta: float
+    setup_seconds: float
+    cost_model: str
+    path_model: str
+    overlap: str
+    world: World
+    prefill: PrefillCost | None
+    """What a token costs under ``attention``; None for a model without a shape."""
+    link_latency: float
+    """Fixed time of a copy over the link [s]."""
+    peer_bandwidth: float
+    """One-way rate at which a GPU sends to its peers [byte/s]."""
+    dram_channels: float
+    """DRAM modules whose bandwidths add up in a pipelined path [1]."""
 
     def capacities(self) -> tuple[float, float, float]:
         """Return how many KV blocks [block] fit in (vram, dram, disk)."""
@@ -67,18 +95,42 @@ class Deployment:
     def throughputs(self) -> tuple[float, float, float]:
         """Return the restore rates [block/s] of (vram, dram, disk)."""
         size, link = self.bytes_per_block, self.link_bandwidth
+        if self.path_model == "pipelined":
+            links = paths.link_rate(link, self.link_latency, self.gpu_count, size)
+            dram = self.dram_bandwidth * self.dram_channels
+            disk = paths.pipelined_throughput(self.disk_bandwidth, links, size)
+            return math.inf, paths.pipelined_throughput(dram, links, size), disk
         return (
             restore.hbm_throughput(self.hbm_bandwidth, size),
             restore.linked_throughput(self.dram_bandwidth, link, size),
             restore.linked_throughput(self.disk_bandwidth, link, size),
         )
 
+    def token_costs(self) -> tuple[float, float]:
+        """Return the prefill time [s] of a token, and of a token for each token before it."""
+        if self.cost_model == "linear" or self.prefill is None:
+            token = recompute.seconds_per_token(self.model_params, self.peak_flops, self.gpu_count, self.gpu_eta)
+            return token, 0.0
+        flops = self.peak_flops * self.gpu_count
+        reduce = all_reduce_seconds(self.prefill.reduced_bytes, self.gpu_count, self.peer_bandwidth)
+        return self.prefill.token_seconds(flops) + reduce, self.prefill.pair_seconds(flops)
+
     def rates(self) -> Rates:
-        """Return the `Rates` of the linear cost model."""
+        """Return the `Rates` of the cost, path and overlap models chosen."""
         vram, dram, _ = self.capacities()
-        token = recompute.seconds_per_token(self.model_params, self.peak_flops, self.gpu_count, self.gpu_eta)
+        token, pair = self.token_costs()
         compute = recompute.recompute_throughput(self.tokens_per_block, token)
-        return Rates(vram, dram, *self.throughputs(), compute, self.tokens_per_block, token, 0.0)
+        overlap = OVERLAPS[self.overlap] if self.is_positional else LINEAR
+        layers = self.prefill.layers if self.prefill is not None else 1.0
+        return Rates(
+            vram, dram, *self.throughputs(), compute, self.tokens_per_block, token, pair,
+            overlap, layers, self.setup_seconds if self.is_positional else 0.0,
+        )  # fmt: skip
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether the place of a token matters: anything but the linear model with ideal overlap."""
+        return self.cost_model != "linear" or self.overlap != "ideal"
 
     @property
     def weights_fit(self) -> bool:
@@ -86,34 +138,81 @@ class Deployment:
         return self.capacities()[0] > 0.0
 
 
-def deploy(catalog: Catalog, chosen: Mapping[str, Any]) -> Deployment:
-    """Return the deployment that `chosen` describes on top of the default stack and model.
+def deploy(catalog: Catalog, chosen: Mapping[str, Any], cost_model: str = "cost_model") -> Deployment:
+    """Return the deployment that `chosen` describes on top of the default stack and model, or of real parts.
 
-    `chosen` maps any of `PART_FIELDS`, `HARDWARE_FIELDS` and `MODEL_FIELDS` to a catalog key or a number. A stack
-    gives the parts, single parts override the stack's, and single figures override the parts'.
-    Raises InputError for a key the catalog lacks.
+    `chosen` maps any of `PART_FIELDS`, `HARDWARE_FIELDS`, `MODEL_FIELDS` and `CHOICE_FIELDS` to a catalog key, a number
+    or a name. A stack gives the parts, single parts override the stack's, and single figures override the parts'. A
+    model of known shape that no machine is named for gets real parts. Raises InputError for a key the catalog lacks,
+    and for a cost model, which messages call `cost_model`, that the model's figures do not suffice for.
     """
     stack = catalog.part("stacks", chosen.get("stack", DEFAULT_STACK), "stack")
-    gpu = catalog.part("gpus", chosen.get("gpu", stack.gpu), "gpu")
-    dram = catalog.part("drams", chosen.get("dram", stack.dram), "dram")
-    disk = catalog.part("disks", chosen.get("disk", stack.disk), "disk")
-    link = catalog.part("links", chosen.get("link", stack.link), "link")
-    figures: dict[str, float] = {
-        "gpu_count": stack.gpu_count, "dram_count": stack.dram_count,
+    model = catalog.part("models", chosen["model"], "model") if "model" in chosen else None
+    gpu = catalog.part("gpus", chosen.get("gpu", _default(catalog, "gpu", stack.gpu, chosen, model)), "gpu")
+    world = world_of(gpu, model)
+    named = "stack" in chosen or world.name != REAL
+    own = {part: getattr(stack, part) if named else REAL_PARTS[part] for part in ("dram", "disk")}
+    own["link"] = stack.link if world.name != REAL else host_link(catalog, gpu) or REAL_PARTS["link"]
+    dram = catalog.part("drams", chosen.get("dram", own["dram"]), "dram")
+    disk = catalog.part("disks", chosen.get("disk", own["disk"]), "disk")
+    link = catalog.part("links", chosen.get("link", own["link"]), "link")
+    figures: dict[str, Any] = {
+        "gpu_count": stack.gpu_count, "dram_count": stack.dram_count if named else 1.0,
         "peak_flops": gpu.peak_flops, "hbm_bandwidth": gpu.hbm_bandwidth, "hbm_capacity": gpu.hbm_capacity,
         "dram_bandwidth": dram.bandwidth, "dram_capacity": dram.capacity,
         "disk_bandwidth": disk.bandwidth, "disk_capacity": disk.capacity, "link_bandwidth": link.bandwidth,
-        **DEFAULT_MODEL,
+        "setup_seconds": 0.0, **DEFAULT_MODEL,
     }  # fmt: skip
-    model = CUSTOM
-    if "model" in chosen:
-        entry = catalog.part("models", chosen["model"], "model")
-        model = entry.key
+    if world.name == REAL and "link" not in chosen and gpu.host_link and host_link(catalog, gpu) is None:
+        figures["link_bandwidth"] = gpu.host_link.bytes_per_s
+    if model is not None:
         figures |= {
-            "model_params": entry.params, "tokens_per_block": entry.tokens_per_block,
-            "bytes_per_block": entry.bytes_per_block, "gpu_eta": entry.gpu_eta,
+            "model_params": model.params, "tokens_per_block": model.tokens_per_block,
+            "bytes_per_block": model.bytes_per_block, "gpu_eta": model.gpu_eta,
         }  # fmt: skip
     figures |= {name: float(chosen[name]) for name in (*HARDWARE_FIELDS, *MODEL_FIELDS) if name in chosen}
-    is_preset = "stack" in chosen or not any(name in chosen for name in (*_PARTS, *HARDWARE_FIELDS))
-    names = {"gpu": gpu.key, "dram": dram.key, "disk": disk.key, "link": link.key, "model": model}
-    return Deployment(stack=stack.key if is_preset else CUSTOM, **names, **figures)  # type: ignore[arg-type]
+    figures |= _models((gpu, link, model), world, chosen, figures)
+    if figures["cost_model"] == "attention" and figures["prefill"] is None:
+        raise InputError(
+            f"{cost_model}: attention needs the shape of a model, and {shown(chosen.get('model', CUSTOM))} has none; "
+            "allowed: linear, or a model with a shape, as llama-3.1-8b"
+        )
+    figures["dram_channels"] = figures["dram_count"] if dram.category != WHOLE_SERVER else 1.0
+    is_preset = "stack" in chosen or (named and not any(name in chosen for name in (*_PARTS, *HARDWARE_FIELDS)))
+    return Deployment(
+        stack=stack.key if is_preset else CUSTOM, gpu=gpu.key, dram=dram.key, disk=disk.key, link=link.key,
+        model=model.key if model is not None else CUSTOM, world=world, **figures,
+    )  # fmt: skip
+
+
+def _default(catalog: Catalog, part: str, of_stack: str, chosen: Mapping[str, Any], model: Model | None) -> str:
+    """Return the key of a part that is not named: a model with a shape for which no machine is gets a real one."""
+    machine = any(name in chosen for name in ("stack", "gpu", *HARDWARE_FIELDS))
+    shaped = model is not None and model.shape is not None and model.weights is not None
+    return REAL_PARTS[part] if shaped and not machine and REAL_PARTS[part] in catalog.gpus else of_stack
+
+
+def _models(
+    parts: tuple[Gpu, Link, Model | None], world: World, chosen: Mapping[str, Any], figures: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the models by name and what they need beyond the `figures` of the parts."""
+    gpu, link, model = parts
+    real = world.name == REAL
+    defaults = {
+        "cost_model": "attention" if real else "linear", "path_model": "pipelined" if real else "summed",
+        "overlap": "ideal",
+    }  # fmt: skip
+    made: dict[str, Any] = {name: str(chosen.get(name, defaults[name])) for name in CHOICE_FIELDS}
+    cost = None
+    if model is not None and model.shape is not None and model.weights is not None:
+        shares = [float(chosen[name]) if name in chosen else None for name in ("gpu_eta", "attention_eta")]
+        cost = prefill_cost(model, gpu, *shares)
+    own = figures["gpu_eta"] if cost is None else cost.attention_eta
+    made["attention_eta"] = float(chosen.get("attention_eta", own))
+    if made["cost_model"] == "attention" and cost is not None:
+        made["gpu_eta"] = cost.gemm_eta
+    latency = link.latency.seconds if link.latency else 0.0
+    if made["path_model"] == "pipelined" and "setup_seconds" not in chosen:
+        made["setup_seconds"] = latency
+    peer = gpu.peer_link.bytes_per_s if gpu.peer_link else figures["link_bandwidth"]
+    return {**made, "prefill": cost, "link_latency": latency, "peer_bandwidth": peer}

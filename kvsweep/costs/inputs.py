@@ -69,6 +69,7 @@ HARDWARE_FIELDS: Mapping[str, Field] = {
         Field("disk_bandwidth", "byte/s", 1.0, 1e18, "disk read bandwidth"),
         _positive("disk_capacity", "byte", math.inf, "disk capacity"),
         Field("link_bandwidth", "byte/s", 1.0, 1e18, "bandwidth of the link to the GPU"),
+        Field("setup_seconds", "s", 0.0, 1e6, "fixed time of restoring anything from outside HBM, in no linear model"),
     )
 }
 MODEL_FIELDS: Mapping[str, Field] = {
@@ -78,6 +79,7 @@ MODEL_FIELDS: Mapping[str, Field] = {
         Field("tokens_per_block", "1", 1.0, 1e6, "tokens in a KV block", whole=True),
         Field("bytes_per_block", "byte", 1.0, 1e15, "bytes of a KV block"),
         Field("gpu_eta", "1", 1e-6, 1.0, "achieved share of the peak compute"),
+        Field("attention_eta", "1", 1e-6, 1.0, "achieved share of the peak compute in attention, cost model attention"),
     )
 }
 WORKLOAD_FIELDS: Mapping[str, Field] = {
@@ -92,7 +94,44 @@ WORKLOAD_FIELDS: Mapping[str, Field] = {
         Field("p95_seconds", "s", 1e-9, 1e9, "latency target"),
     )
 }
+PROMPT_TOKENS = Field(
+    "prompt_tokens", "token", 1.0, 1e12, "tokens a request needs, in place of total_blocks; its last block is full",
+    whole=True,
+)  # fmt: skip
 NUMBER_FIELDS: Mapping[str, Field] = {**HARDWARE_FIELDS, **MODEL_FIELDS, **WORKLOAD_FIELDS}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model by name: what may be chosen and what it means."""
+
+    name: str
+    values: tuple[str, ...]
+    doc: str
+    by_world: str
+    """What is taken where nobody chooses."""
+
+
+CHOICE_FIELDS: Mapping[str, Choice] = {
+    choice.name: choice
+    for choice in (
+        Choice(
+            "cost_model", ("linear", "attention"),
+            "cost of recomputing a token: alike at every position, or with attention to all tokens before",
+            "attention where GPU and model are real, linear otherwise",
+        ),
+        Choice(
+            "path_model", ("summed", "pipelined"),
+            "hops of a restored block: one after the other, or all at once, with links of all GPUs and costs of a copy",
+            "pipelined where GPU and model are real, summed otherwise",
+        ),
+        Choice(
+            "overlap", ("ideal", "layerwise", "serial"),
+            "how restore and recompute overlap: fully, layer by layer, or with the uncached suffix after both",
+            "ideal",
+        ),
+    )
+}  # fmt: skip
 
 SIMULATE_DEFAULTS: Mapping[str, Any] = {
     "total_blocks": 50_000, "miss_blocks": 0, "placement": "disk", "request_rate": 1.0, "p95_seconds": 1.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvsweep.costs.deployment import Rates
 from kvsweep.costs.placement import residency
 from kvsweep.costs.restore import blended_throughput
-from kvsweep.policies.context import SIDES, Context
+from kvsweep.policies.context import Context, side_of
 
 
 def request_context(
@@ -38,5 +38,6 @@ def request_context(
     return Context(
         total, missing, cached, request_rate, p95_seconds,
         blended_throughput(in_tier, throughputs), rates.recompute_throughput, *in_tier, *throughputs,
-        rates.tokens_per_block, rates.token_seconds, rates.token_pair_seconds, float(SIDES.index(recomputes)),
+        rates.tokens_per_block, rates.token_seconds, rates.token_pair_seconds,
+        side_of(recomputes, rates.overlap), rates.overlap, rates.layers, rates.setup_seconds,
     )  # fmt: skip

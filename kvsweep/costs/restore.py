@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def hbm_throughput(hbm_bandwidth: float, bytes_per_block: float) -> float:
     """Return the rate [block/s] at which blocks already in HBM are read: ``hbm_bandwidth / B``."""
@@ -19,7 +21,7 @@ def linked_throughput(bandwidth: float, link_bandwidth: float, bytes_per_block: 
 def blended_throughput(blocks: tuple[float, float, float], throughputs: tuple[float, float, float]) -> float:
     """Return the rate [block/s] of restoring a residency: all blocks over the summed time of the tiers that hold any.
 
-    Without hits it is the rate of the disk tier.
+    Without hits it is the rate of the disk tier; infinite where all are where they are needed.
     """
     vram, dram, disk = blocks
     total = vram + dram + disk
@@ -32,4 +34,4 @@ def blended_throughput(blocks: tuple[float, float, float], throughputs: tuple[fl
         seconds += dram / throughputs[1]
     if disk > 0.0:
         seconds += disk / throughputs[2]
-    return total / seconds
+    return total / seconds if seconds > 0.0 else math.inf

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kvsweep.errors import InputError, PolicyError
 from kvsweep.grid.plan import Plan
 from kvsweep.jit import kernels
-from kvsweep.policies.context import SIDES, Context
+from kvsweep.policies.context import LINEAR
 from kvsweep.policies.registry import Policy, PolicySet, reason_of
 from kvsweep.signals import ENDS
 
@@ -98,7 +98,9 @@ class Evaluator:
             self._hits = np.array([hit_percent(float(ratio)) for ratio in self._hits])
         self._rates, self._targets = plan.numbers("request_rate"), plan.numbers("p95_seconds")
         self._local = threading.local()
-        waiting = [policy.name for policy in plan.policies.values() if not jit.is_compiled(policy)]
+        self._positional = bool((self._deployments[:, kernels.D_OVERLAP] != LINEAR).any())
+        listed = plan.policies.values()
+        waiting = [policy.name for policy in listed if not jit.is_compiled(policy, positional=self._positional)]
         if waiting:
             announce(f"compiling {', '.join(waiting)} (once for each policy and machine, a few seconds) …")
         self._fill_rows = jit.row_kernel()
@@ -113,7 +115,7 @@ class Evaluator:
         self._kernels = {}
         for policy in self.plan.policies.values():
             try:
-                self._kernels[policy.name] = jit.compiled_kernel(policy, arguments)
+                self._kernels[policy.name] = jit.compiled_kernel(policy, arguments, self._positional)
             except PolicyError as error:
                 problems.append(f"left out: {error}")
             else:
@@ -131,6 +133,8 @@ class Evaluator:
         """
         if policy.origin.startswith("built in"):
             return []
+        from kvsweep.jit.policies import row_context
+
         rows = np.concatenate([self.rows(_row(index)).copy() for index in _spread(self.plan.n_rows)], axis=1)
         rates, targets = (axis[_spread(axis.size)] for axis in (self._rates, self._targets))
         shape = (rows.shape[1], rates.size, targets.size)
@@ -142,9 +146,7 @@ class Evaluator:
         except BaseException:  # where it fails the evaluation proper leaves the policy out, and says so
             return []
         for row, rate, target in np.ndindex(shape):
-            values = rows[:, row].tolist()
-            request = (*values[:3], float(rates[rate]), float(targets[target]), *values[3:])
-            ctx = Context._make([*request, float(SIDES.index(policy.recomputes))])
+            ctx = row_context(policy, rows[:, row].tolist(), float(rates[rate]), float(targets[target]))
             where = f"at {ctx.total_blocks:g} blocks, {ctx.miss_blocks:g} missing, {ctx.request_rate:g}/s"
             try:
                 chosen, mode = policy.choose(ctx)

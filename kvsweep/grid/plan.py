@@ -17,21 +17,28 @@ from kvsweep.catalog.load import ENVIRONMENT, Catalog, load
 from kvsweep.costs import placement as placements
 from kvsweep.costs.deployment import Deployment, deploy
 from kvsweep.costs.inputs import (
+    CHOICE_FIELDS,
     HARDWARE_FIELDS,
     MODEL_FIELDS,
     NUMBER_FIELDS,
     PART_FIELDS,
+    PROMPT_TOKENS,
     SWEEP_DEFAULTS,
     WORKLOAD_FIELDS,
 )
+from kvsweep.costs.worlds import REAL
 from kvsweep.errors import InputError, PolicyError, shown, unknown_name
 from kvsweep.grid.axes import MAX_AXIS, key_axis, number_axis, placement_axis, placement_weights
+from kvsweep.grid.flags import flags
 from kvsweep.policies.registry import PolicySet, load_policies
 
-DEPLOYMENT_AXES = (*PART_FIELDS, *HARDWARE_FIELDS, *MODEL_FIELDS)
+DEPLOYMENT_AXES = (*PART_FIELDS, *HARDWARE_FIELDS, *MODEL_FIELDS, *CHOICE_FIELDS)
 """Axes that pick the machine and the model; as dims they stand before `total_blocks`, in this order."""
 
 WORKLOAD_AXES = ("total_blocks", "placement", "hit_ratio", "miss_blocks", "request_rate", "p95_seconds")
+
+INSTEAD = {"prompt_tokens": "total_blocks"}
+"""Inputs that stand for an axis in other units."""
 
 OPTIONS = ("policies", "policy_files", "hardware", "dtype", "squeeze")
 
@@ -113,31 +120,50 @@ def make_plan(
     refused before it is laid out; None leaves it to the memory there is. Raises InputError for the first option
     that cannot be used.
     """
-    names = {name: (spell or {}).get(name, name) for name in (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS)}
+    names = {name: (spell or {}).get(name, name) for name in (*DEPLOYMENT_AXES, *INSTEAD, *WORKLOAD_AXES, *OPTIONS)}
     for name in options:
         if name not in names:
             raise unknown_name("sweep", name, names)
     given = {name: value for name, value in options.items() if value is not None}
-    if "hit_ratio" in given and "miss_blocks" in given:
-        raise InputError(
-            f"{names['miss_blocks']}: give either {names['miss_blocks']} or {names['hit_ratio']}, not both"
-        )
+    for one, other in (("miss_blocks", "hit_ratio"), ("prompt_tokens", "total_blocks")):
+        if one in given and other in given:
+            raise InputError(f"{names[one]}: give either {names[one]} or {names[other]}, not both")
     config = {**SWEEP_DEFAULTS, **given}
-    if of_environment := os.environ.get(ENVIRONMENT):
+    if folders := _of_environment():
         # Part of the study: without these folders the same study would mean other machines.
-        folders = [folder for folder in of_environment.split(os.pathsep) if folder]
         config["hardware"] = [*folders, *_paths(given.get("hardware", ()), names["hardware"])]
     if "miss_blocks" in given:
         del config["hit_ratio"]
 
     catalog = load(_paths(given.get("hardware", ()), names["hardware"]), names["hardware"])
-    policies = _policies(given, names)
+    policies = _policies(given, names)  # what is wrong with them is told before the rest
     deployment_axes = _deployment_axes(given, names, catalog, max_points)
-    deployments = _deployments(deployment_axes, catalog)
+    deployments = _deployments(deployment_axes, catalog, names)
+    policies = policies if "policies" in given else policies.unasked(any(each.is_positional for each in deployments))
+    if "placement" not in given and all(deployment.world.name == REAL for deployment in deployments):
+        config["placement"] = "auto"
+    if "prompt_tokens" in given:
+        config["total_blocks"] = _in_blocks(given["prompt_tokens"], names, deployments, max_points)
     if "stack" not in deployment_axes:
         deployment_axes = {"stack": [deployments[0].stack], **deployment_axes}
     axes = deployment_axes | _workload_axes(config, names, max_points)
     _check_size(axes, names, max_points)
+    dtype, squeeze = _checked(axes, config, names)
+    return Plan(
+        axes=axes, deployments=deployments, policies=policies, catalog=catalog,
+        config=_resolved(config), dtype=dtype, squeeze=squeeze,
+        policy_files=tuple(_paths(given.get("policy_files", ()), names["policy_files"])),
+        given=frozenset(given), spell=spell or {},
+    )  # fmt: skip
+
+
+def _of_environment() -> list[str]:
+    """Return the folders of catalog files that the environment names."""
+    return [folder for folder in os.environ.get(ENVIRONMENT, "").split(os.pathsep) if folder]
+
+
+def _checked(axes: Mapping[str, Any], config: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, bool]:
+    """Return the settings dtype and squeeze; refuses them and misses where they are out of range."""
     if "miss_blocks" in axes and np.max(axes["miss_blocks"]) > np.min(axes["total_blocks"]):
         raise InputError(
             f"{names['miss_blocks']}: {np.max(axes['miss_blocks']):g} is more than {names['total_blocks']} "
@@ -148,12 +174,7 @@ def make_plan(
         raise InputError(f"{names['dtype']}: {shown(dtype)}; allowed: f4, f8")
     if not isinstance(squeeze, bool):
         raise InputError(f"{names['squeeze']}: {shown(squeeze)}; allowed: true, false")
-    return Plan(
-        axes=axes, deployments=deployments, policies=policies, catalog=catalog,
-        config=_resolved(config), dtype=dtype, squeeze=squeeze,
-        policy_files=tuple(_paths(given.get("policy_files", ()), names["policy_files"])),
-        given=frozenset(given), spell=spell or {},
-    )  # fmt: skip
+    return str(dtype), squeeze
 
 
 def notes(plan: Plan) -> list[str]:
@@ -167,6 +188,7 @@ def notes(plan: Plan) -> list[str]:
     if unfit:
         which = f"{len(unfit)} of {len(plan.deployments)} deployments"
         lines.append(f"weights do not fit in HBM ({which}): VRAM capacity taken as 0, recompute rate unchanged")
+    lines += flags(plan.deployments, float(np.max(plan.numbers("total_blocks"))), plan.given, plan.called)
     if _overflows(plan):
         lines.append("some points place more blocks in a tier than it holds; rates are not changed by overflow")
     return lines
@@ -221,10 +243,21 @@ def _deployment_axes(
     for name in (*HARDWARE_FIELDS, *MODEL_FIELDS):
         if name in given:
             axes[name] = number_axis(given[name], NUMBER_FIELDS[name], names[name], longest)
+    axes |= _choices(given, names)
     count = math.prod(len(points) for points in axes.values())
     if count > MAX_DEPLOYMENTS:
         raise InputError(f"{', '.join(axes)}: {count:.3g} deployments; allowed: at most {MAX_DEPLOYMENTS}")
     _check_size(axes, names, max_points)
+    return axes
+
+
+def _choices(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the axes of models by name."""
+    axes = {name: key_axis(given[name], names[name]) for name in CHOICE_FIELDS if name in given}
+    for name, chosen in axes.items():
+        for key in chosen:
+            if key not in CHOICE_FIELDS[name].values:
+                raise unknown_name(names[name], key, CHOICE_FIELDS[name].values)
     return axes
 
 
@@ -236,8 +269,26 @@ def _check_size(axes: Mapping[str, Any], names: Mapping[str, str], max_points: i
         raise InputError(f"{long}: {count} points together; allowed: at most {max_points}")
 
 
-def _deployments(axes: Mapping[str, Any], catalog: Catalog) -> list[Deployment]:
-    return [deploy(catalog, dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())]
+def _deployments(axes: Mapping[str, Any], catalog: Catalog, names: Mapping[str, str]) -> list[Deployment]:
+    return [
+        deploy(catalog, dict(zip(axes, point, strict=True)), names["cost_model"])
+        for point in itertools.product(*axes.values())
+    ]
+
+
+def _in_blocks(
+    tokens: Any, names: Mapping[str, str], deployments: Sequence[Deployment], max_points: int | None
+) -> list[float]:
+    """Return prompts of `tokens` [token] in blocks, the last one full."""
+    sizes = {deployment.tokens_per_block for deployment in deployments}
+    what = names["prompt_tokens"]
+    if len(sizes) > 1:
+        raise InputError(f"{what}: blocks have {len(sizes)} sizes; allowed: one {names['tokens_per_block']}")
+    prompts = number_axis(tokens, PROMPT_TOKENS, what, max_points or MAX_AXIS)
+    blocks = np.ceil(prompts / sizes.pop())
+    if np.unique(blocks).size != blocks.size:
+        raise InputError(f"{what}: two prompts have the same number of blocks; allowed: prompts of different blocks")
+    return [float(count) for count in blocks]
 
 
 def _workload_axes(config: Mapping[str, Any], names: Mapping[str, str], max_points: int | None) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from kvsweep.costs.inputs import SIMULATE_DEFAULTS
 from kvsweep.costs.placement import TIERS, hit_percent, miss_blocks, tier_utilization
 from kvsweep.costs.request import request_context
 from kvsweep.errors import InputError, PolicyError
-from kvsweep.grid.plan import Plan, make_plan, notes
-from kvsweep.policies.context import SIDES
+from kvsweep.grid.flags import assumptions, world_line
+from kvsweep.grid.plan import INSTEAD, Plan, make_plan, notes
+from kvsweep.policies.context import FRONT, side_of
 from kvsweep.policies.outcome import Outcome, outcome
 from kvsweep.policies.registry import Policy, PolicySet
 
@@ -51,8 +52,10 @@ def simulation_plan(
             raise InputError(
                 f"{(spell or {}).get(name, name)}: has no effect on single points; allowed: leaving it out"
             )
-    dropped = "miss_blocks" if "hit_ratio" in given else None
-    defaults = {name: value for name, value in SIMULATE_DEFAULTS.items() if name != dropped}
+    # The plan knows where blocks live by default, which the machine decides.
+    dropped = {"placement", *(("miss_blocks",) if "hit_ratio" in given else ())}
+    dropped |= {"total_blocks"} & {INSTEAD[name] for name in given if name in INSTEAD}
+    defaults = {name: value for name, value in SIMULATE_DEFAULTS.items() if name not in dropped}
     plan = make_plan(defaults | given, spell, max_points)
     for name, points in plan.axes.items():
         if len(points) > 1 and name not in _SEVERAL:
@@ -115,6 +118,13 @@ def _experiment(plan: Plan, deployment: Deployment) -> dict[str, Any]:
         "bytes_per_block": deployment.bytes_per_block,
         "gpu_eta": deployment.gpu_eta,
         "weights_fit": deployment.weights_fit,
+        "world": world_line(plan.deployments),
+        "cost_model": deployment.cost_model,
+        "path_model": deployment.path_model,
+        "overlap": deployment.overlap,
+        "attention_eta": deployment.attention_eta,
+        "setup_seconds": deployment.setup_seconds,
+        "assumptions": assumptions(plan.deployments),
     }
 
 
@@ -130,8 +140,18 @@ class _Row:
         self.outcomes: dict[str, Outcome] = {}
 
     def decide(self, policy: Policy) -> None:
-        side = float(SIDES.index(policy.recomputes))
+        side = side_of(policy.recomputes, self.context.overlap)
         self.outcomes[policy.name] = outcome(policy, self.context._replace(recomputes=side))
+
+    def whole(self) -> list[float]:
+        """Return the time [s] of restoring every hit from each tier alone, however many fit there."""
+        ctx = self.context._replace(recomputes=FRONT)
+        hits = "{}_hit_blocks"
+        alone = []
+        for tier in TIERS:
+            held = {hits.format(each): ctx.hit_blocks if each == tier else 0.0 for each in TIERS}
+            alone.append(ctx._replace(**held).restore_seconds(0.0))
+        return alone
 
     def as_dict(self, policies: PolicySet) -> dict[str, Any]:
         ctx = self.context
@@ -142,6 +162,8 @@ class _Row:
         }  # fmt: skip
         if self.placed:
             row["placement"] = _tiers(self.deployment, (ctx.vram_hit_blocks, ctx.dram_hit_blocks, ctx.disk_hit_blocks))
+        row["restore_all_seconds"] = dict(zip(TIERS, self.whole(), strict=True))
+        row["recompute_all_seconds"] = ctx._replace(recomputes=FRONT).recompute_seconds(ctx.hit_blocks)
         row |= {name: dataclasses.asdict(self.outcomes[name]) for name in policies}
         row["speedups"] = _speedups(policies, self.outcomes)
         return row

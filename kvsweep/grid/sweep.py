@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvsweep.costs.deployment import Deployment
-from kvsweep.costs.inputs import PART_FIELDS
+from kvsweep.costs.inputs import CHOICE_FIELDS, PART_FIELDS
 from kvsweep.costs.placement import TIERS, hit_percent
+from kvsweep.costs.worlds import REAL
 from kvsweep.errors import InputError, shown
 from kvsweep.grid.evaluate import Announce, Progress, deciding, evaluate_grid
+from kvsweep.grid.flags import assumptions, world_line
 from kvsweep.grid.plan import Plan, make_plan, notes
 from kvsweep.grid.reduce import check_reduction, reduce_grid
 from kvsweep.policies.registry import PolicySet
@@ -127,6 +129,8 @@ def _attrs(plan: Plan, problems: Sequence[str], kind: str) -> dict[str, Any]:
         "kvsweep_config": dict(plan.config),
         "kvsweep_catalog_sha256": plan.catalog.sha256,
         "kvsweep_sources": sources(plan),
+        "kvsweep_world": world_line(plan.deployments),
+        "comment": assumptions(plan.deployments),
         "kvsweep_warnings": "\n".join(warnings) or None,
     }
 
@@ -178,7 +182,10 @@ _DEPENDS = {
     "dram_capacity": ("stack", "dram", "dram_capacity"), "disk_bandwidth": ("stack", "disk", "disk_bandwidth"),
     "disk_capacity": ("stack", "disk", "disk_capacity"), "link_bandwidth": ("stack", "link", "link_bandwidth"),
     "model_params": ("model", "model_params"), "tokens_per_block": ("model", "tokens_per_block"),
-    "bytes_per_block": ("model", "bytes_per_block"), "gpu_eta": ("model", "gpu_eta"),
+    "bytes_per_block": ("model", "bytes_per_block"),
+    "gpu_eta": ("model", "gpu_eta"), "attention_eta": ("model", "gpu_eta", "attention_eta"),
+    "setup_seconds": ("setup_seconds",), "cost_model": ("cost_model",), "path_model": ("path_model",),
+    "overlap": ("overlap",),
 }  # fmt: skip
 """Axes each resolved property of a deployment depends on."""
 _RECOMPUTE_AXES = {"stack", "gpu", "gpu_count", "peak_flops", "model", "model_params", "tokens_per_block", "gpu_eta"}
@@ -186,6 +193,11 @@ _TIER_AXES = {
     "stack", "gpu", "dram", "disk", "link", "hbm_bandwidth", "dram_bandwidth", "disk_bandwidth", "link_bandwidth",
     "model", "bytes_per_block",
 }  # fmt: skip
+_REAL_AXES = {
+    "stack", "gpu", "model", "gpu_count", "dram_count", "link", "link_bandwidth", "attention_eta", "cost_model",
+    "path_model",
+}  # fmt: skip
+"""Axes that each may depend on, too, where a deployment is real or one of its models is chosen by name."""
 
 
 def _deployment_coords(plan: Plan) -> Coords:
@@ -195,8 +207,11 @@ def _deployment_coords(plan: Plan) -> Coords:
     grid = np.empty(len(plan.deployments), dtype=object)
     grid[:] = plan.deployments
     grid = grid.reshape(shape)
+    real = any(each.world.name == REAL for each in plan.deployments) or any(name in names for name in CHOICE_FIELDS)
+    also = _REAL_AXES if real else set()
 
     def along(wanted: set[str]) -> tuple[tuple[str, ...], list[Deployment], tuple[int, ...]]:
+        wanted = wanted | also
         part = grid[tuple(slice(None) if name in wanted else slice(1) for name in names)]
         dims = tuple(name for name in names if name in wanted)
         return dims, list(part.ravel()), tuple(len(plan.axes[dim]) for dim in dims)

@@ -31,6 +31,7 @@ DISABLED = bool(getattr(numba.config, "DISABLE_JIT", 0))
 CONTEXT_METHODS = (
     "clamp",
     "restore_seconds",
+    "prefix_seconds",
     "recompute_seconds",
     "total_seconds",
     "allocation",

@@ -1,7 +1,7 @@
 """The loops of the grid engine, as plain Python; `kvsweep.jit.policies` compiles a copy of this file for each policy.
 
-`decide`, `RECOMPUTES` and `N_MODES` are put into the copy's namespace before it runs. The file is also valid
-Python as it stands, which is how the tests run it uncompiled.
+`decide`, `RECOMPUTES`, `N_MODES` and `POSITIONAL` are put into the copy's namespace before it runs. The file is
+also valid Python as it stands, which is how the tests run it uncompiled.
 """
 
 from collections.abc import Callable
@@ -9,20 +9,23 @@ from typing import Any
 
 from kvsweep.costs.placement import miss_blocks, residency
 from kvsweep.costs.restore import blended_throughput
-from kvsweep.policies.context import Context
+from kvsweep.policies.context import ANY, FRONT, LINEAR, Context
 
 decide: Callable[[Context], tuple[float, int]]
 RECOMPUTES: float
 N_MODES: int
+POSITIONAL: bool
+"""Whether any row may be outside the linear model; without, the loop over cells does not pay for the others."""
 
 # One row is one point of all axes but request rate and latency target; its fields, in the order of Context.
 TOTAL, MISS, HIT, STORAGE, RECOMPUTE, VRAM_HIT, DRAM_HIT, DISK_HIT = range(8)
 VRAM, DRAM, DISK, TOKENS, TOKEN_SECONDS, TOKEN_PAIR_SECONDS = range(8, 14)
-N_ROW_FIELDS = 14
+OVERLAP, LAYERS, SETUP_SECONDS = range(14, 17)
+N_ROW_FIELDS = 17
 
 # One deployment, as `kvsweep.costs.deployment.Rates` orders it.
 D_VRAM_CAPACITY, D_DRAM_CAPACITY, D_VRAM, D_DRAM, D_DISK, D_RECOMPUTE = range(6)
-D_TOKENS, D_TOKEN_SECONDS, D_TOKEN_PAIR_SECONDS = range(6, 9)
+D_TOKENS, D_TOKEN_SECONDS, D_TOKEN_PAIR_SECONDS, D_OVERLAP, D_LAYERS, D_SETUP_SECONDS = range(6, 12)
 
 
 def fill_rows(
@@ -32,7 +35,7 @@ def fill_rows(
 
     Parameters
     ----------
-    deployments : (deployment, 9)
+    deployments : (deployment, 12)
     total_blocks : (total,) [block]
     fractions : (placement, 3) normalised shares [1] of vram, dram, disk; NaN for auto
     hits : (hit,) hit percent [1], or missing blocks [block] where `hits_are_misses`
@@ -60,6 +63,9 @@ def fill_rows(
         rows[TOKENS, row] = deployments[deployment, D_TOKENS]
         rows[TOKEN_SECONDS, row] = deployments[deployment, D_TOKEN_SECONDS]
         rows[TOKEN_PAIR_SECONDS, row] = deployments[deployment, D_TOKEN_PAIR_SECONDS]
+        rows[OVERLAP, row] = deployments[deployment, D_OVERLAP]
+        rows[LAYERS, row] = deployments[deployment, D_LAYERS]
+        rows[SETUP_SECONDS, row] = deployments[deployment, D_SETUP_SECONDS]
 
 
 def evaluate_rows(rows: Any, request_rate: Any, p95_seconds: Any, out: Any) -> int:
@@ -80,12 +86,16 @@ def evaluate_rows(rows: Any, request_rate: Any, p95_seconds: Any, out: Any) -> i
         vram_hit, dram_hit, disk_hit = rows[VRAM_HIT, row], rows[DRAM_HIT, row], rows[DISK_HIT, row]
         vram, dram, disk = rows[VRAM, row], rows[DRAM, row], rows[DISK, row]
         tokens, linear, quadratic = rows[TOKENS, row], rows[TOKEN_SECONDS, row], rows[TOKEN_PAIR_SECONDS, row]
+        overlap, layers, setup, side = LINEAR, 1.0, 0.0, RECOMPUTES
+        if POSITIONAL:
+            overlap, layers, setup = rows[OVERLAP, row], rows[LAYERS, row], rows[SETUP_SECONDS, row]
+            side = FRONT if RECOMPUTES == ANY and overlap != LINEAR else RECOMPUTES
         for i in range(request_rate.size):
             rate = request_rate[i]
             for j in range(p95_seconds.size):
                 ctx = Context(
                     total, miss, hit, rate, p95_seconds[j], storage, recompute, vram_hit, dram_hit, disk_hit,
-                    vram, dram, disk, tokens, linear, quadratic, RECOMPUTES,
+                    vram, dram, disk, tokens, linear, quadratic, side, overlap, layers, setup,
                 )  # fmt: skip
                 answer, mode = decide(ctx)
                 reassigned = ctx.clamp(answer)
@@ -93,6 +103,8 @@ def evaluate_rows(rows: Any, request_rate: Any, p95_seconds: Any, out: Any) -> i
                 nonsense += (answer != answer) | (mode < 0) | (mode >= N_MODES) | (mode != int(mode))
                 reassigned_out[row, i, j] = reassigned
                 time_out[row, i, j] = total_time
-                meets_out[row, i, j] = ctx.violation(total_time) == 0.0
+                meets_out[row, i, j] = (
+                    ctx.max_violation(reassigned) if POSITIONAL else ctx.violation(total_time)
+                ) == 0.0
                 mode_out[row, i, j] = mode
     return nonsense

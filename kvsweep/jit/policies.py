@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -33,15 +33,15 @@ from kvsweep.jit.modules import (
     module_name,
     written_module,
 )
-from kvsweep.policies.context import SIDES, Context
+from kvsweep.policies.context import SIDES, Context, side_of
 from kvsweep.policies.registry import Policy
 from kvsweep.signals import ENDS
 
 
-def is_compiled(policy: Policy, template: ModuleType = kernels) -> bool:
+def is_compiled(policy: Policy, template: ModuleType = kernels, positional: bool = False) -> bool:
     """Return whether the `template` around exactly this policy lies in the cache, so that no compilation waits."""
     try:
-        return lies_in_cache(_key(policy, template))
+        return lies_in_cache(_key(policy, template, positional))
     except Exception:  # the policy's constants are foreign code, too; compiling it will say what is wrong
         return False
 
@@ -68,9 +68,9 @@ class TimingKernels(NamedTuple):
 _policy_modules: dict[str, ModuleType] = {}
 
 
-def policy_kernel(policy: Policy) -> Callable[..., int]:
+def policy_kernel(policy: Policy, positional: bool = False) -> Callable[..., int]:
     """Return `kernels.evaluate_rows` compiled around the decision of `policy`."""
-    return compiled_function(_policy_module(policy, kernels), "evaluate_rows")
+    return compiled_function(_policy_module(policy, kernels, positional), "evaluate_rows")
 
 
 def timing_kernels(policy: Policy) -> TimingKernels:
@@ -87,12 +87,21 @@ def timing_kernels(policy: Policy) -> TimingKernels:
     )
 
 
-def compiled_kernel(policy: Policy, arguments: tuple[Any, ...]) -> Callable[..., int]:
-    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where that fails."""
+def compiled_kernel(policy: Policy, arguments: tuple[Any, ...], positional: bool) -> Callable[..., int]:
+    """Return the kernel of `policy`, compiled for the types of `arguments`; raises PolicyError where that fails.
+
+    `positional` tells whether any row is outside the linear model.
+    """
     rows, rates, targets, _ = arguments
-    values = rows[:, 0].tolist()
-    first = Context._make([*values[:3], float(rates[0]), float(targets[0]), *values[3:], _side(policy)])
-    return _called(policy, lambda: policy_kernel(policy), arguments, first)
+    first = row_context(policy, rows[:, 0].tolist(), float(rates[0]), float(targets[0]))
+    return _called(policy, lambda: policy_kernel(policy, positional), arguments, first)
+
+
+def row_context(policy: Policy, row: Sequence[float], rate: float, target: float) -> Context:
+    """Return what `policy` is asked at a row of the grid, a request rate [1/s] and a target [s]."""
+    side = side_of(policy.recomputes, row[kernels.OVERLAP])
+    model = kernels.OVERLAP
+    return Context._make([*row[:3], rate, target, *row[3:model], side, *row[model:]])
 
 
 def _called(
@@ -116,15 +125,16 @@ def _called(
     return kernel
 
 
-def _policy_module(policy: Policy, template: ModuleType) -> ModuleType:
+def _policy_module(policy: Policy, template: ModuleType, positional: bool = False) -> ModuleType:
     """Return the copy of `template` around the decision of `policy`; the same one for the same decision."""
-    key = _key(policy, template)
+    key = _key(policy, template, positional)
     if key not in _policy_modules:
         register_context_methods()
         given = {
             "decide": njit(**INLINE)(indexed(policy, module_name(key))),
             "RECOMPUTES": _side(policy),
             "N_MODES": len(policy.modes),
+            "POSITIONAL": positional,
         }
         _policy_modules[key] = written_module(key, _source(template), given, {})
     return _policy_modules[key]
@@ -179,8 +189,9 @@ def _side(policy: Policy) -> float:
     return float(SIDES.index(policy.recomputes))
 
 
-def _key(policy: Policy, template: ModuleType) -> str:
-    settings = (*_versions(template), repr(KERNEL_OPTIONS), repr(INLINE), policy.recomputes, repr(policy.modes))
+def _key(policy: Policy, template: ModuleType, positional: bool = False) -> str:
+    options = (repr(KERNEL_OPTIONS), repr(INLINE), repr(positional))
+    settings = (*_versions(template), *options, policy.recomputes, repr(policy.modes))
     return fingerprint(policy.decide, *_functions(template), indexed, Context, extra=settings)[:32]
 
 

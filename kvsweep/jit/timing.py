@@ -1,12 +1,13 @@
 """What the overhead harness times of a compiled policy; `kvsweep.jit.policies` compiles a copy of this file for each.
 
-`decide` and `RECOMPUTES` are put into the copy's namespace before it runs, as in `kvsweep.jit.kernels`.
+`decide` and `RECOMPUTES` are put into the copy's namespace before it runs, as in `kvsweep.jit.kernels`. Requests are
+of the linear model.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from kvsweep.policies.context import Context
+from kvsweep.policies.context import LINEAR, Context
 
 decide: Callable[[Context], tuple[float, int]]
 RECOMPUTES: float
@@ -39,6 +40,6 @@ def decide_many(fields: Any, count: int, reassigned: Any, modes: Any) -> None:
             ctx = Context(
                 fields[0, j], fields[1, j], fields[2, j], fields[3, j], fields[4, j], fields[5, j], fields[6, j],
                 fields[7, j], fields[8, j], fields[9, j], fields[10, j], fields[11, j], fields[12, j],
-                fields[13, j], fields[14, j], fields[15, j], RECOMPUTES,
+                fields[13, j], fields[14, j], fields[15, j], RECOMPUTES, LINEAR, 1.0, 0.0,
             )  # fmt: skip
             reassigned[j], modes[j] = decide(ctx)

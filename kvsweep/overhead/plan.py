@@ -16,10 +16,13 @@ from kvsweep.overhead.inputs import DEFAULTS, NUMBERS, PATHS, stream_lengths, tr
 from kvsweep.overhead.pool import Workload, contexts, draw_pool
 from kvsweep.policies.context import Context
 from kvsweep.policies.outcome import outcome
-from kvsweep.policies.registry import Policy, PolicySet
+from kvsweep.policies.registry import Policy, PolicySet, load_policies
 
 OWN = (*NUMBERS, "baseline_policies", "paths")
 """Options of the harness itself; the others choose hardware, model, placement and policies."""
+
+LINEAR_MODEL = {"cost_model": "linear", "path_model": "summed", "placement": "disk"}
+"""Models that decisions are timed with, whatever the machine."""
 
 SECONDS_PER_DECISION = 1e-6
 """About what a decision takes [s], the mean of the built-in policies over the three paths."""
@@ -85,11 +88,15 @@ def make_overhead_plan(options: Mapping[str, Any], spell: Mapping[str, str] | No
     paths = _paths(settings["paths"], names["paths"])
     pool = draw_pool(numbers["pool_size"], numbers["seed"])
     of_model = {name: value for name, value in options.items() if name not in names}
-    model = simulation_plan({**of_model, "total_blocks": max(work.total_blocks for work in pool)}, spell)
+    model = simulation_plan(
+        {**LINEAR_MODEL, **of_model, "total_blocks": max(work.total_blocks for work in pool)}, spell
+    )
     baseline = key_axis(settings["baseline_policies"], names["baseline_policies"])
-    model.policies.select(baseline, names["baseline_policies"])
+    # Chosen ones may be of other models, which the plan does not evaluate unasked.
+    known = load_policies(model.policy_files)
+    known.select(baseline, names["baseline_policies"])
     wanted = key_axis(options["policies"], names["policies"]) if "policies" in options else list(model.policies)
-    timed = model.policies.select([*model.policies.select(wanted, names["policies"]), *baseline], names["policies"])
+    timed = known.select([*known.select(wanted, names["policies"]), *baseline], names["policies"])
     subjects, problems = _subjects(timed, pool, model)
     for lost in set(baseline) - {subject.policy.name for subject in subjects}:
         raise PolicyError(f"{names['baseline_policies']}: {lost} cannot be timed: {'; '.join(problems)}")

@@ -43,7 +43,7 @@ def outcome(policy: Policy, ctx: Context) -> Outcome:
     latency_ratio = allocation.total_time / ctx.p95_seconds
     gpu_utilization = ctx.request_rate * allocation.recompute_time
     storage_utilization = ctx.request_rate * allocation.storage_time
-    worst = ctx.violation(allocation.total_time)
+    worst = ctx.max_violation(reassigned)
     return Outcome(
         policy=policy.name,
         reassigned_hit_blocks=reassigned,

@@ -52,6 +52,8 @@ class Policy:
     modes: tuple[str, ...]
     decide: Callable[[Context], tuple[float, str | int]]
     origin: str
+    models: str = "any"
+    """``positional`` for a policy that is evaluated unasked only where the place of a token matters, else ``any``."""
 
     def choose(self, ctx: Context) -> tuple[float, str]:
         """Return (reassigned hit blocks [block] within 0..hits, mode label) for one request.
@@ -109,6 +111,11 @@ class PolicySet(Mapping[str, Policy]):
             if name not in self._policies:
                 raise unknown_name(what, name, self._policies)
         return PolicySet((self._policies[name] for name in dict.fromkeys(wanted)), self.problems)
+
+    def unasked(self, positional: bool) -> PolicySet:
+        """Return those evaluated where nobody chooses: of the linear model alone, without `positional` ones."""
+        kept = (policy for policy in self._policies.values() if positional or policy.models == "any")
+        return PolicySet(kept, self.problems)
 
     def without(self, name: str, problem: str) -> PolicySet:
         """Return the policies but `name`, which is left out for `problem`; raises PolicyError when none is left."""
@@ -211,6 +218,11 @@ def _from_module(module: ModuleType, origin: str) -> Policy:
             raise PolicyError(f"{name} = {shown(value)}; allowed: {allowed}")
         return value
 
+    def optional(name: str, default: str, allowed: tuple[str, ...]) -> str:
+        return (
+            str(field(name, " | ".join(allowed), lambda value: value in allowed)) if hasattr(module, name) else default
+        )
+
     def text(value: Any) -> bool:
         return isinstance(value, str) and bool(value.strip()) and value.isprintable()
 
@@ -244,6 +256,7 @@ def _from_module(module: ModuleType, origin: str) -> Policy:
         modes=tuple(field("modes", f"a tuple of distinct labels, each {identifier}", labels)),
         decide=field("decide", "a function decide(ctx), neither generator nor coroutine", takes_one_argument),
         origin=origin,
+        models=optional("models", "any", ("any", "positional")),
     )
 
 

@@ -17,7 +17,8 @@ Rows = list[tuple[str, str]]
 DEPLOYMENT = (
     "stack", "gpu", "gpu_count", "dram", "dram_count", "disk", "link", "model", "peak_flops", "hbm_bandwidth",
     "hbm_capacity", "dram_bandwidth", "dram_capacity", "disk_bandwidth", "disk_capacity", "link_bandwidth",
-    "model_params", "tokens_per_block", "bytes_per_block", "gpu_eta",
+    "model_params", "tokens_per_block", "bytes_per_block", "gpu_eta", "attention_eta", "setup_seconds",
+    "cost_model", "path_model", "overlap",
 )  # fmt: skip
 WORKLOAD = ("total_blocks", "placement", "hit_ratio", "miss_blocks", "request_rate", "p95_seconds")
 _REPEATED = ("placement", "policy_files", "hardware")

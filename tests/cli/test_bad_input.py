@@ -12,7 +12,7 @@ from kvsweep.costs.inputs import NUMBER_FIELDS, PART_FIELDS
 from tests.cli_runner import GOOD_POLICY, done, refused, run
 
 COMMANDS = ("simulate", "sweep")
-ZERO_IS_FINE = {"total_blocks", "miss_blocks", "hit_ratio"}
+ZERO_IS_FINE = {"setup_seconds", "total_blocks", "miss_blocks", "hit_ratio"}
 INFINITY_IS_FINE = {"disk_capacity"}
 
 

@@ -61,7 +61,7 @@ def _third(ctx: Context) -> tuple[float, str]:
 
 
 POLICIES = {
-    **load_policies(),
+    **load_policies().unasked(False),
     "third_of_the_front": Policy(
         "third_of_the_front", "Third", "A third of the hits, from the front.", "#123456", 1.0, "front", ("third",),
         _third, "test",

@@ -23,7 +23,7 @@ from kvsweep.costs.request import request_context
 from kvsweep.grid.evaluate import slabs
 from kvsweep.jit import kernels, modules
 from kvsweep.jit import policies as jit
-from kvsweep.policies.context import SIDES
+from kvsweep.policies.context import LINEAR
 from kvsweep.policies.outcome import outcome
 from kvsweep.policies.registry import load_policies
 from tests import naive
@@ -47,26 +47,42 @@ def random_rows(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     blend = np.divide(rows[kernels.HIT], seconds, where=seconds > 0, out=speeds[2].copy())
     rows[kernels.STORAGE] = blend
     rows[[kernels.TOKENS, kernels.TOKEN_SECONDS, kernels.TOKEN_PAIR_SECONDS]] = [[16.0], [1e-4], [0.0]]
+    rows[[kernels.OVERLAP, kernels.LAYERS, kernels.SETUP_SECONDS]] = [[LINEAR], [1.0], [0.0]]
     return rows, 10 ** generator.uniform(-4, 2, count), 10 ** generator.uniform(-2, 3, count)
 
 
+def positional(rows: np.ndarray) -> np.ndarray:
+    """Return `rows` with a cost, an overlap and a setup time drawn for each, the linear model among them."""
+    generator = np.random.default_rng(8)
+    count = rows.shape[1]
+    rows[kernels.TOKEN_SECONDS] = 1.0 / (16.0 * rows[kernels.RECOMPUTE])
+    rows[kernels.TOKEN_PAIR_SECONDS] = rows[kernels.TOKEN_SECONDS] * 10 ** generator.uniform(-8, -3, count)
+    rows[kernels.OVERLAP] = generator.integers(0, 4, count)
+    rows[kernels.LAYERS] = generator.integers(1, 100, count)
+    rows[kernels.SETUP_SECONDS] = generator.uniform(0, 1, count)
+    return rows
+
+
+@pytest.mark.parametrize("model", ["linear", "positional"])
 @pytest.mark.parametrize("name", POLICIES)
-def test_scalar_path_and_kernel_agree_to_the_last_bit(name: str) -> None:
-    """On 100 000 random points, evaluated in one call so that the vectorised loop and its remainder both run."""
-    policy, side = POLICIES[name], float(SIDES.index(POLICIES[name].recomputes))
+def test_scalar_path_and_kernel_agree_to_the_last_bit(name: str, model: str) -> None:
+    """On many random points, evaluated in one call so that the vectorised loop and its remainder both run."""
+    policy, n = POLICIES[name], 10 if model == "linear" and POLICIES[name].models == "any" else 3
     rows, rates, targets = random_rows(1000)
-    rates, targets = rates[:10], targets[:10]
-    out = tuple(np.empty((1000, 10, 10), dtype) for dtype in ("f8", "f8", "i1", "i1"))
-    assert jit.policy_kernel(policy)(rows, rates, targets, out) == 0
-    for row, i, j in itertools.product(range(1000), range(10), range(10)):
-        total, miss, hit, *rest = rows[:, row].tolist()
-        ctx = kernels.Context(total, miss, hit, float(rates[i]), float(targets[j]), *rest, side)
+    if model == "positional":
+        positional(rows)
+    rates, targets = rates[:n], targets[:n]
+    out = tuple(np.empty((1000, n, n), dtype) for dtype in ("f8", "f8", "i1", "i1"))
+    assert jit.policy_kernel(policy, model == "positional")(rows, rates, targets, out) == 0
+    for row, i, j in itertools.product(range(1000), range(n), range(n)):
+        ctx = jit.row_context(policy, rows[:, row].tolist(), float(rates[i]), float(targets[j]))
         expected = outcome(policy, ctx)
         assert out[0][row, i, j] == expected.reassigned_hit_blocks
         assert out[1][row, i, j] == expected.total_time
         assert bool(out[2][row, i, j]) is expected.meets_slo
         assert policy.modes[out[3][row, i, j]] == expected.decision_mode
-    assert {policy.modes[mode] for mode in np.unique(out[3])} == set(policy.modes)  # every branch was taken
+    if policy.models == "any" or model == "positional":  # every branch was taken
+        assert {policy.modes[mode] for mode in np.unique(out[3])} == set(policy.modes)
     assert len(np.unique(out[2])) == 2
 
 
@@ -83,7 +99,7 @@ def test_a_sweep_equals_the_slow_twin(placement: str) -> None:
         missing = float(round(total * (100 - round(hit * 100)) / 100))
         here = naive.point(vars(deploy(load(), {"stack": stack})), placement, total, missing, rate, target)
         cell = ds.sel(stack=stack, total_blocks=total, hit_ratio=hit, request_rate=rate, p95_seconds=target)
-        for index, name in enumerate(POLICIES):
+        for index, name in enumerate(ds.policy.values.tolist()):
             k, mode = naive.decide(name, here)
             expected = naive.judge(here, k, tail=name == "slowest_tier_first")
             assert np.isclose(cell.total_time[index], expected["total_time"], rtol=1e-9, atol=0)
@@ -95,7 +111,7 @@ def test_a_sweep_equals_the_slow_twin(placement: str) -> None:
 def test_the_same_source_runs_uncompiled() -> None:
     plain = ModuleType("plain_kernels")
     policy = POLICIES["performance_aware"]
-    vars(plain).update(decide=jit.indexed(policy, "plain_kernels"), RECOMPUTES=0.0, N_MODES=2)
+    vars(plain).update(decide=jit.indexed(policy, "plain_kernels"), RECOMPUTES=0.0, N_MODES=2, POSITIONAL=False)
     exec(Path(kernels.__file__).read_text(), vars(plain))
     rows, rates, targets = random_rows(50)
     shape = (50, 4, 5)
@@ -194,7 +210,7 @@ def test_edits_are_seen_within_a_process(tmp_path: Path) -> None:
 def test_a_policy_numba_refuses_is_named_and_harms_no_other(body: str, message: str, tmp_path: Path) -> None:
     path = written(tmp_path, SOURCE.replace('return ctx.hit_blocks / 2, "halved"', body))
     ds = kvsweep.sweep(policy_files=[path], hit_ratio=0.5)
-    assert ds.policy.values.tolist() == list(POLICIES)
+    assert ds.policy.values.tolist() == list(POLICIES.unasked(positional=False))
     warnings = ds.attrs["kvsweep_warnings"]
     assert "policy half" in warnings and message in warnings and "half.py" in warnings
 
@@ -241,7 +257,7 @@ def test_a_policy_that_raises_harms_no_other(kind: str, tmp_path: Path) -> None:
     head = "from unittest.mock import MagicMock\nMOCK = MagicMock()\n"
     path = written(tmp_path, head + SOURCE.replace('return ctx.hit_blocks / 2, "halved"', body))
     ds = kvsweep.sweep(policy_files=[path], hit_ratio=0.5)
-    assert ds.policy.values.tolist() == list(POLICIES)
+    assert ds.policy.values.tolist() == list(POLICIES.unasked(positional=False))
     assert "half" in ds.attrs["kvsweep_warnings"] and message in ds.attrs["kvsweep_warnings"]
 
 

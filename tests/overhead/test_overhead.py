@@ -61,7 +61,7 @@ def test_streams_of_the_reference() -> None:
     assert [trials(count) for count in (1, 10, 11, 1000, 1001, 100_000, 100_001)] == [400, 400, 60, 60, 8, 8, 3]
 
 
-@pytest.mark.parametrize("name", load_policies())
+@pytest.mark.parametrize("name", load_policies().unasked(False))
 def test_compiled_paths_decide_as_the_scalar_path(name: str) -> None:
     (subject,) = (one for one in make_overhead_plan({"pool_size": 300}).subjects if one.policy.name == name)
     kernels = jit.timing_kernels(subject.policy)
@@ -167,6 +167,11 @@ def test_costs_subtract_loop_and_baseline() -> None:
 def test_intervals_grow_with_the_drift_between_rounds() -> None:
     quiet, noisy = (costs(rounds_of(10.0, 1.0, 1.0, noise=noise), np.zeros(5), [1, 2], 1) for noise in (0.01, 1.0))
     assert np.diff(noisy.mean_bound[0]) > 10.0 * np.diff(quiet.mean_bound[0])
+
+
+def test_a_policy_of_other_models_is_timed_when_asked_for() -> None:
+    plan = make_overhead_plan({**TINY, "policies": "cake", "paths": "scalar"})
+    assert {subject.policy.name for subject in plan.subjects} == {"cake", *plan.baseline}
 
 
 def test_one_baseline_policy_is_enough() -> None:

@@ -13,7 +13,11 @@ from kvsweep.policies import registry
 from kvsweep.policies.registry import Policy, PolicySet, load_policies
 from tests.policies.test_policies import context
 
-BUILT_IN = ["performance_aware", "slowest_tier_first", "default_policy", "all_compute"]
+LINEAR = ["performance_aware", "slowest_tier_first", "default_policy", "all_compute"]
+BUILT_IN = [
+    "performance_aware", "slowest_tier_first", "front_k_overlap", "cake", "default_policy", "min_of_two",
+    "positional_breakeven", "hicache_timeout", "shadow_price", "all_compute",
+]  # fmt: skip
 
 SOURCE = """
 name = "half"
@@ -41,8 +45,9 @@ def test_built_in_policies_in_display_order() -> None:
     assert policies.problems == ()
     assert policies["performance_aware"].label == "IO-aware policy"
     assert policies["performance_aware"].modes == ("balanced", "best_effort")
-    assert [policy.color for policy in policies.values()] == ["#4f8cff", "#7a52c7", "#0e8f8f", "#33bf59"]
-    assert [policy.order for policy in policies.values()] == [10, 15, 20, 30]
+    assert list(policies.unasked(False)) == LINEAR and list(policies.unasked(True)) == BUILT_IN
+    assert [policies[name].color for name in LINEAR] == ["#4f8cff", "#7a52c7", "#0e8f8f", "#33bf59"]
+    assert [policies[name].order for name in LINEAR] == [10, 15, 20, 30]
 
 
 def test_a_dropped_file_is_found_and_its_edits_are_seen(tmp_path: Path) -> None:
@@ -100,7 +105,7 @@ def test_a_nonsensical_decision_is_refused_by_name(body: str, message: str, tmp_
         load_policies([path])["half"].choose(context())
     assert message in str(caught.value)
     result = kvsweep.simulate(policy_files=[path])
-    assert "half" not in result["slo_summary"] and list(result["slo_summary"]) == BUILT_IN
+    assert "half" not in result["slo_summary"] and list(result["slo_summary"]) == LINEAR
     assert any("policy half" in warning for warning in result["warnings"])
 
 

@@ -11,7 +11,7 @@ import click
 
 from kvsweep.cli.files import check_outputs
 from kvsweep.cli.options import NUMBERS_HELP, dashed, given_options, model_options, output_options, say
-from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.cli.output import Column, print_table, to_csv, to_json, wrapped
 from kvsweep.costs.inputs import SIMULATE_DEFAULTS, WORKLOAD_FIELDS
 from kvsweep.units import format_quantity
 
@@ -28,9 +28,16 @@ UNASKED = (
     "no request given; taken is the reference's: {total_blocks:,} blocks, all on {placement}, {request_rate:g} "
     "request/s, target {p95_seconds:g} s. --total-blocks, --placement, --request-rate and --p95-seconds set another"
 ).format(**SIMULATE_DEFAULTS)
-LEGEND = """k: cached blocks recomputed instead of restored. total: the longer of restore and recompute, which overlap.
+LEGEND = """k: cached blocks recomputed instead of restored. total: the longer of restore and recompute, {overlap}.
 The SLO holds while total / target (latency), request rate x recompute (GPU) and request rate x restore (storage)
 are at most 1. used: the largest of the three."""
+
+
+OVERLAPPING = {
+    "ideal": "which overlap",
+    "layerwise": "and a layer's share of the shorter",
+    "serial": "but what follows the cached blocks waits for all of them",
+}
 
 
 @click.command("simulate", epilog=f"{NUMBERS_HELP} {SEVERAL_HELP}")
@@ -41,7 +48,7 @@ def simulate(output: Path | None, force: bool, output_format: str | None, quiet:
 
     The result is printed; --output saves it, too.
     """
-    from kvsweep.grid.plan import notes
+    from kvsweep.grid.plan import INSTEAD, notes
     from kvsweep.grid.simulate import simulate_plan, simulation_plan
     from kvsweep.results.files import replacing
 
@@ -55,7 +62,7 @@ def simulate(output: Path | None, force: bool, output_format: str | None, quiet:
     if output is not None:
         with replacing(output) as temporary:
             temporary.write_text(_as_text(result, output.suffix[1:]) + "\n", encoding="utf-8")
-    if not quiet and not {*WORKLOAD_FIELDS, "placement"} & given.keys():
+    if not quiet and not {*WORKLOAD_FIELDS, *INSTEAD, "placement"} & given.keys():
         say(UNASKED)
     if output is not None and not quiet:
         say(f"wrote {output}")
@@ -95,7 +102,7 @@ def _print_report(result: Values, policies: PolicySet) -> None:
         click.echo()
         for line in _conclusions(row, [policies[name] for name in result["slo_summary"]]):
             click.echo(line)
-    click.echo(LEGEND)
+    click.echo(LEGEND.format(overlap=OVERLAPPING[result["experiment"]["overlap"]]))
     for line in labels_line(policies[name] for name in result["slo_summary"]):
         click.echo(line)
 
@@ -119,6 +126,7 @@ _COLUMNS = (
 
 
 def _deployment_lines(hardware: Values, experiment: Values) -> Iterator[str]:
+    yield wrapped(f"World       {experiment['world']}", 12)
     yield (
         f"Deployment  {hardware['stack_key']}: {hardware['gpu_count']} x {hardware['gpu_key']}, "
         f"{hardware['dram_count']} x {hardware['dram_key']}, {hardware['disk_key']}, {hardware['link_key']}"
@@ -128,6 +136,7 @@ def _deployment_lines(hardware: Values, experiment: Values) -> Iterator[str]:
         f"Model       {experiment['model']}: {experiment['model_params'] / 1e9:.4g} billion parameters, "
         f"{experiment['tokens_per_block']:g} tokens and {size} a KV block, "
         f"{experiment['gpu_eta']:.4g} of the peak compute"
+        + (f", {experiment['attention_eta']:.4g} in attention" if experiment["cost_model"] == "attention" else "")
     )
     if not experiment["weights_fit"]:
         yield "            its weights do not fit in HBM, which then holds no KV blocks"
@@ -142,10 +151,11 @@ def _request_lines(row: Values, experiment: Values) -> Iterator[str]:
     )
     restore, recompute = row["storage_throughput"], row["recompute_throughput"]
     restored = format_quantity(restore * experiment["bytes_per_block"], "byte/s")
-    yield (
-        f"Rates       restore {restore * tokens:.4g} tokens/s ({restore:.4g} blocks/s, {restored}), "
-        f"recompute {recompute * tokens:.4g} tokens/s ({recompute:.4g} blocks/s)"
-    )
+    first = " of the first tokens" if experiment["cost_model"] == "attention" else ""
+    came = f"{restore * tokens:.4g} tokens/s ({restore:.4g} blocks/s, {restored})" if restore < math.inf else "at once"
+    yield f"Rates       restore {came}, recompute {recompute * tokens:.4g} tokens/s ({recompute:.4g} blocks/s){first}"
+    whole = ", ".join(f"{seconds:.4g} s from {tier}" for tier, seconds in row["restore_all_seconds"].items())
+    yield f"All cached  restored {whole}; recomputed {row['recompute_all_seconds']:.4g} s"
     for tier in row.get("placement", {}).get("tiers", ()):
         over = f", {tier['overflow_blocks']:.6g} more than fit" if tier["overflow_blocks"] else ""
         held, room = tier["resident_blocks"], tier["capacity_blocks"]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.output import Column, print_table, to_csv, to_json
+from kvsweep.cli.output import Column, print_table, to_csv, to_json, wrapped
 from kvsweep.costs.inputs import SIMULATE_DEFAULTS
+from kvsweep.grid.flags import world_line
 from kvsweep.results.analysis.summary import Summary, summarize
 from kvsweep.results.names import NAMES
 
@@ -29,7 +30,8 @@ def print_summary(ds: xr.Dataset, plan: Plan, form: str) -> None:
     ratios = [float(ratio) for ratio in plan.axes["hit_ratio"]] if "hit_ratio" in plan.axes else []
     if form == "json":
         policies = {name: _record(summary) for name, summary in summaries.items()}
-        click.echo(to_json({"points": plan.n_points, "policies": policies}))
+        world = world_line(plan.deployments)
+        click.echo(to_json({"world": world, "points": plan.n_points, "policies": policies}))
     elif form == "csv":
         click.echo(to_csv(_rows(summaries, ratios)))
     else:
@@ -57,6 +59,7 @@ def _rows(summaries: Mapping[str, Summary], ratios: Sequence[float]) -> Iterator
 
 
 def _print_table(summaries: Mapping[str, Summary], plan: Plan, ratios: Sequence[float]) -> None:
+    click.echo(wrapped(f"World {world_line(plan.deployments)}.", 2))
     click.echo(f"{plan.n_points} points x {len(summaries)} policies, a point being one request on one deployment:")
     for name, points in plan.axes.items():
         default = name == "total_blocks" and name not in plan.given

@@ -14,14 +14,19 @@ RUN_SETTINGS = ("reduce", "reduce_over", "threads")
 """Settings of a sweep that are no axes and choose how it runs."""
 
 _PATHS = ("policy_files", "hardware")
-_REPLACES = {"hit_ratio": "miss_blocks", "miss_blocks": "hit_ratio"}
+_REPLACES = {
+    "hit_ratio": "miss_blocks",
+    "miss_blocks": "hit_ratio",
+    "prompt_tokens": "total_blocks",
+    "total_blocks": "prompt_tokens",
+}
 
 
 def setting_names() -> tuple[str, ...]:
     """Return the names a study file may set."""
-    from kvsweep.grid.plan import DEPLOYMENT_AXES, OPTIONS, WORKLOAD_AXES
+    from kvsweep.grid.plan import DEPLOYMENT_AXES, INSTEAD, OPTIONS, WORKLOAD_AXES
 
-    return (*DEPLOYMENT_AXES, *WORKLOAD_AXES, *OPTIONS, *RUN_SETTINGS)
+    return (*DEPLOYMENT_AXES, *INSTEAD, *WORKLOAD_AXES, *OPTIONS, *RUN_SETTINGS)
 
 
 def read_study(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.clock import path_duration, prefill_duration
 from kvsweep.cluster.shared.policy_functions import PolicyFunctions
 from kvsweep.cluster.shared.state import State
+from kvsweep.policies.context import LINEAR
 
 
 def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int, int], ask: PolicyFunctions) -> int:
@@ -34,6 +35,7 @@ def retrieved_pages(s: State, w: int, r: int, split: tuple[int, int, int], ask: 
         float(following + missing), float(missing), hits, rate, s.real[col.TARGET], restore, compute,
         0.0, hits, 0.0, math.inf, restore, restore,
         float(page), s.real[col.TOKEN_SECONDS], s.real[col.PAIR_SECONDS], s.real[col.RECOMPUTES],
+        LINEAR, 1.0, 0.0,
     )  # fmt: skip
     reassigned = ask.decide(*asked)
     if math.isnan(reassigned):

@@ -37,7 +37,7 @@ N_RUN = DOMAIN + 14
     BALANCE_RATIO, MATCH_RATIO, LOAD_SCALE, DEVICE_CREDIT, HOST_CREDIT, DISK_CREDIT, ACTIVE_WEIGHT,
     TARGET, TOKEN_SECONDS, PAIR_SECONDS, RECOMPUTES, ASKED,
 ) = range(12)  # fmt: skip
-N_REAL = ASKED + 17
+N_REAL = ASKED + 20
 """Real numbers, at last what a retrieval policy was asked that answered nonsense (fields of `policies.Context`); after
 them, for each pool: pages held, and the sum of (change x time of change) [page s]."""
 FAULT_GATEWAY, FAULT_EVICTION, FAULT_RETENTION = 1, 2, 3
