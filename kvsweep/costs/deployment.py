@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kvsweep.catalog.load import Catalog
+from kvsweep.catalog.models import kv_bytes_per_token_moved
 from kvsweep.catalog.specs import Gpu, Link, Model
 from kvsweep.costs import paths, placement, recompute, restore
 from kvsweep.costs.attention import PrefillCost, all_reduce_seconds, prefill_cost
-from kvsweep.costs.inputs import CHOICE_FIELDS, HARDWARE_FIELDS, MODEL_FIELDS
+from kvsweep.costs.inputs import CHECKPOINT, CHOICE_FIELDS, HARDWARE_FIELDS, MODEL_FIELDS
+from kvsweep.costs.memory import MEMORY_UTILIZATION, Dtypes, Fit, usual_step, visible_bytes, what_fits
 from kvsweep.costs.worlds import REAL, REAL_PARTS, World, host_link, world_of
 from kvsweep.errors import InputError, shown
 from kvsweep.policies.context import IDEAL, LAYERWISE, LINEAR, SERIAL
@@ -84,13 +86,25 @@ class Deployment:
     peer_bandwidth: float
     """One-way rate at which a GPU sends to its peers [byte/s]."""
     dram_channels: float
-    """DRAM modules whose bandwidths add up in a pipelined path [1]."""
+    """DRAM modules whose capacities, and in a pipelined path bandwidths, add up [1]; 1 for rows of whole servers."""
+    memory_utilization: float
+    max_model_len: float
+    step_tokens: float
+    """Longest sequence and largest step that memory is kept for [token]; NaN in the reference world."""
+    kv_dtype: str
+    weight_dtype: str
+    fit: Fit | None
+    """What fits beside the weights of a model in the real world."""
 
     def capacities(self) -> tuple[float, float, float]:
         """Return how many KV blocks [block] fit in (vram, dram, disk)."""
         size = self.bytes_per_block
-        vram = placement.vram_capacity_blocks(self.hbm_capacity, self.gpu_count, self.model_params, size)
-        return vram, self.dram_capacity * self.dram_count / size, self.disk_capacity / size
+        if self.fit is not None:
+            vram = self.fit.tokens / self.tokens_per_block
+        else:
+            taken = self.hbm_capacity * self.memory_utilization
+            vram = placement.vram_capacity_blocks(taken, self.gpu_count, self.model_params, size)
+        return vram, self.dram_capacity * self.dram_channels / size, self.disk_capacity / size
 
     def throughputs(self) -> tuple[float, float, float]:
         """Return the restore rates [block/s] of (vram, dram, disk)."""
@@ -134,7 +148,7 @@ class Deployment:
 
     @property
     def weights_fit(self) -> bool:
-        """Whether the bf16 weights leave any HBM for KV blocks."""
+        """Whether the weights leave any HBM for KV blocks."""
         return self.capacities()[0] > 0.0
 
 
@@ -171,6 +185,7 @@ def deploy(catalog: Catalog, chosen: Mapping[str, Any], cost_model: str = "cost_
             "bytes_per_block": model.bytes_per_block, "gpu_eta": model.gpu_eta,
         }  # fmt: skip
     figures |= {name: float(chosen[name]) for name in (*HARDWARE_FIELDS, *MODEL_FIELDS) if name in chosen}
+    figures |= _memory(gpu, model if world.name == REAL else None, chosen, figures)
     figures |= _models((gpu, link, model), world, chosen, figures)
     if figures["cost_model"] == "attention" and figures["prefill"] is None:
         raise InputError(
@@ -183,6 +198,27 @@ def deploy(catalog: Catalog, chosen: Mapping[str, Any], cost_model: str = "cost_
         stack=stack.key if is_preset else CUSTOM, gpu=gpu.key, dram=dram.key, disk=disk.key, link=link.key,
         model=model.key if model is not None else CUSTOM, world=world, **figures,
     )  # fmt: skip
+
+
+def _memory(gpu: Gpu, model: Model | None, chosen: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what fits, and the bytes of a block, of a `model` in the real world; None of the reference."""
+    if model is None or model.shape is None:
+        share = float(chosen.get("memory_utilization", 1.0))
+        return {"memory_utilization": share, "max_model_len": math.nan, "step_tokens": math.nan, "fit": None}
+    kv, stored = str(chosen.get("kv_dtype", "bf16")), str(chosen.get("weight_dtype", CHECKPOINT))
+    memory = figures["hbm_capacity"] if "hbm_capacity" in chosen else visible_bytes(gpu)
+    share = float(chosen.get("memory_utilization", MEMORY_UTILIZATION))
+    step = usual_step(memory)
+    fit = what_fits(
+        model, memory, int(figures["gpu_count"]), share, Dtypes(kv, None if stored == CHECKPOINT else stored),
+        float(chosen["max_model_len"]) if "max_model_len" in chosen else None,
+        step._replace(tokens=float(chosen.get("step_tokens", step.tokens))),
+    )  # fmt: skip
+    moved = figures["tokens_per_block"] * kv_bytes_per_token_moved(model.shape, kv)
+    return {
+        "memory_utilization": share, "max_model_len": fit.sequence_tokens, "step_tokens": fit.largest_step.tokens,
+        "fit": fit, "bytes_per_block": figures["bytes_per_block"] if "bytes_per_block" in chosen else moved,
+    }  # fmt: skip
 
 
 def _default(catalog: Catalog, part: str, of_stack: str, chosen: Mapping[str, Any], model: Model | None) -> str:
@@ -200,7 +236,7 @@ def _models(
     real = world.name == REAL
     defaults = {
         "cost_model": "attention" if real else "linear", "path_model": "pipelined" if real else "summed",
-        "overlap": "ideal",
+        "overlap": "ideal", "kv_dtype": "bf16", "weight_dtype": CHECKPOINT,
     }  # fmt: skip
     made: dict[str, Any] = {name: str(chosen.get(name, defaults[name])) for name in CHOICE_FIELDS}
     cost = None

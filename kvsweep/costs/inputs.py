@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
+from kvsweep.catalog.models import KV_DTYPE_BYTES
+from kvsweep.catalog.specs import WeightDtype
 from kvsweep.errors import InputError, shown
 from kvsweep.units import parse_quantity
 
@@ -64,6 +66,7 @@ HARDWARE_FIELDS: Mapping[str, Field] = {
         Field("peak_flops", "FLOP/s", 1.0, 1e21, "peak compute of one GPU"),
         Field("hbm_bandwidth", "byte/s", 1.0, 1e18, "HBM bandwidth of one GPU"),
         _positive("hbm_capacity", "byte", 1e18, "HBM capacity of one GPU"),
+        _positive("memory_utilization", "1", 1.0, "share of the HBM that the engine takes; 0.9, in the reference 1"),
         Field("dram_bandwidth", "byte/s", 1.0, 1e18, "DRAM bandwidth"),
         _positive("dram_capacity", "byte", 1e18, "capacity of one DRAM module"),
         Field("disk_bandwidth", "byte/s", 1.0, 1e18, "disk read bandwidth"),
@@ -78,6 +81,8 @@ MODEL_FIELDS: Mapping[str, Field] = {
         Field("model_params", "1", 1.0, 1e16, "parameters of the model"),
         Field("tokens_per_block", "1", 1.0, 1e6, "tokens in a KV block", whole=True),
         Field("bytes_per_block", "byte", 1.0, 1e15, "bytes of a KV block"),
+        Field("max_model_len", "token", 1.0, 1e12, "longest sequence, which windows and states are charged for", True),
+        Field("step_tokens", "token", 1.0, 1e9, "tokens of the largest step, whose activations need HBM", True),
         Field("gpu_eta", "1", 1e-6, 1.0, "achieved share of the peak compute"),
         Field("attention_eta", "1", 1e-6, 1.0, "achieved share of the peak compute in attention, cost model attention"),
     )
@@ -112,6 +117,9 @@ class Choice:
     """What is taken where nobody chooses."""
 
 
+CHECKPOINT = "checkpoint"
+"""Choice of weights as they are published."""
+
 CHOICE_FIELDS: Mapping[str, Choice] = {
     choice.name: choice
     for choice in (
@@ -129,6 +137,11 @@ CHOICE_FIELDS: Mapping[str, Choice] = {
             "overlap", ("ideal", "layerwise", "serial"),
             "how restore and recompute overlap: fully, layer by layer, or with the uncached suffix after both",
             "ideal",
+        ),
+        Choice("kv_dtype", tuple(KV_DTYPE_BYTES), "numbers of the KV cache of a model with a shape", "bf16"),
+        Choice(
+            "weight_dtype", (CHECKPOINT, *get_args(WeightDtype)), "numbers of the weights of a model with a shape",
+            CHECKPOINT,
         ),
     )
 }  # fmt: skip

@@ -26,6 +26,10 @@ _OVERLAPS = {
 _TARGET = "The latency target is compared with the time of a lone request: it is no percentile of a queue."
 
 
+OF_SHAPES = ("max_model_len", "step_tokens", "kv_dtype", "weight_dtype")
+"""Inputs that mean something only for a model with a shape."""
+
+
 def world_line(deployments: Sequence[Deployment]) -> str:
     """Return which world the deployments are in, and why, in a line."""
     worlds = {deployment.world.name: deployment.world for deployment in deployments}
@@ -58,6 +62,8 @@ def flags(
     """
     lines = list(dict.fromkeys(each.world.warning for each in deployments if each.world.warning))
     shaped = [deployment for deployment in deployments if deployment.cost_model == "attention"]
+    if all(each.fit is None for each in deployments):
+        lines += [f"{called(name)} has no effect in the reference world" for name in OF_SHAPES if name in given]
     if not shaped:
         for name in ("attention_eta", "setup_seconds"):
             if name in given and all(deployment.overlap == "ideal" for deployment in deployments):

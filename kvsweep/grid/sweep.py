@@ -195,7 +195,7 @@ _TIER_AXES = {
 }  # fmt: skip
 _REAL_AXES = {
     "stack", "gpu", "model", "gpu_count", "dram_count", "link", "link_bandwidth", "attention_eta", "cost_model",
-    "path_model",
+    "path_model", "kv_dtype", "tokens_per_block",
 }  # fmt: skip
 """Axes that each may depend on, too, where a deployment is real or one of its models is chosen by name."""
 

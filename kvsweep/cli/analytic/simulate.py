@@ -138,6 +138,8 @@ def _deployment_lines(hardware: Values, experiment: Values) -> Iterator[str]:
         f"{experiment['gpu_eta']:.4g} of the peak compute"
         + (f", {experiment['attention_eta']:.4g} in attention" if experiment["cost_model"] == "attention" else "")
     )
+    if experiment["kv_fits"]:
+        yield f"Fits        {experiment['kv_fits']}"
     if not experiment["weights_fit"]:
         yield "            its weights do not fit in HBM, which then holds no KV blocks"
 

@@ -60,6 +60,11 @@ def _rows(summaries: Mapping[str, Summary], ratios: Sequence[float]) -> Iterator
 
 def _print_table(summaries: Mapping[str, Summary], plan: Plan, ratios: Sequence[float]) -> None:
     click.echo(wrapped(f"World {world_line(plan.deployments)}.", 2))
+    fits = list(dict.fromkeys(each.fit.line for each in plan.deployments if each.fit))
+    for line in fits[:MOST_NAMES]:
+        click.echo(wrapped(f"Fits {line}.", 2))
+    if len(fits) > MOST_NAMES:
+        click.echo(f"Fits of {len(fits) - MOST_NAMES} more deployments are not shown.")
     click.echo(f"{plan.n_points} points x {len(summaries)} policies, a point being one request on one deployment:")
     for name, points in plan.axes.items():
         default = name == "total_blocks" and name not in plan.given

@@ -38,7 +38,7 @@ _FIGURES = {
     "dram": ("dram_bandwidth", "dram_capacity"),
     "disk": ("disk_bandwidth", "disk_capacity"),
     "link": ("link_bandwidth",),
-    "model": tuple(MODEL_FIELDS),
+    "model": tuple(name for name in MODEL_FIELDS if name not in ("max_model_len", "step_tokens")),
 }
 """Fields that each part sets, by the input that names the part."""
 

@@ -68,7 +68,10 @@ def test_every_option_of_the_model_acts(name: str) -> None:
     base = ("--placement", "auto", "--total-blocks", "200000")  # more than VRAM and DRAM hold
     if name in ("attention_eta", "setup_seconds"):
         base = (*base, "--gpu", "h100-sxm", "--model", "llama-3.1-8b", "--overlap", "serial")
-    value = KEYS.get(name, "0.25" if name in ("hit_ratio", "gpu_eta", "attention_eta") else "3")
+    if name in ("max_model_len", "step_tokens"):
+        base = (*base, "--gpu", "h200-sxm", "--model", "gpt-oss-120b")
+    shares = ("hit_ratio", "gpu_eta", "attention_eta", "memory_utilization")
+    value = KEYS.get(name, "0.25" if name in shares else "30000" if name in ("max_model_len", "step_tokens") else "3")
     assert as_json(*base)["results"] != as_json(*base, dashed(name), value)["results"]
 
 
@@ -218,3 +221,35 @@ def test_policies_answer_to_id_and_label() -> None:
     by_label = done("simulate", "--total-blocks", "9", "--policies", "IO-aware policy,Recompute").stdout
     assert by_label == done("simulate", "--total-blocks", "9", "--policies", "performance_aware,all_compute").stdout
     assert "In figures and pages performance_aware is 'IO-aware policy', all_compute is 'Recompute'." in by_label
+
+
+def test_what_fits_is_the_same_everywhere(tmp_path: Path) -> None:
+    parts = ("--gpu", "h100-sxm", "--model", "llama-3.1-8b")
+    tokens = as_json(*parts)["experiment"]["kv_tokens"]
+    line = (
+        f"{tokens:,.0f} tokens of KV: 0.9 of 85.52 GB, less 16.06 GB of weights and 2.91 GB for steps of 8,192 tokens"
+    )
+    assert f"Fits        {line}" in done("simulate", *parts).stdout
+    assert f"Fits {line}." in done("sweep", *parts, "--hit-ratio", "0.5", "--request-rate", "1", "--summary").stdout
+    files = ("-o", tmp_path / "c.yaml", "--profile", tmp_path / "p.yaml")
+    assert line in done("cluster", "init", "--preset", "vllm", *files).stderr
+    assert f"n_blocks: {int(tokens // 16)} " in (tmp_path / "c.yaml").read_text()
+    own = ("-o", tmp_path / "d.yaml", "--profile", tmp_path / "q.yaml")
+    assert line in done("cluster", "init", "--preset", "qwen3-8b-1p1d", *parts, "--tp", "1", *own).stderr
+
+
+def test_numbers_of_kv_and_weights_change_what_fits_and_moves() -> None:
+    parts = ("--gpu", "h100-sxm", "--gpu-count", "2", "--model", "qwen3-32b")
+    whole, half = (as_json(*parts, "--kv-dtype", kind)["experiment"] for kind in ("bf16", "fp8"))
+    assert half["kv_tokens"] == pytest.approx(2 * whole["kv_tokens"], abs=2)
+    assert half["bytes_per_block"] == whole["bytes_per_block"] / 2 == 16 * 262_144 / 2
+    light = as_json(*parts, "--weight-dtype", "fp8", "--memory-utilization", "0.65")["experiment"]
+    assert light["kv_tokens"] == pytest.approx(150_012 + (65_524_246_528 - 34_326_243_328) / 262_144, abs=2)
+    told = done("simulate", "--kv-dtype", "fp8").stderr
+    assert "--kv-dtype has no effect in the reference world" in told
+
+
+def test_memory_of_a_whole_server_is_not_multiplied() -> None:
+    parts = ("--stack", "h200", "--placement", "auto", "--dram", "grace-lpddr5x-480")
+    dram = [as_json(*parts, "--dram-count", n)["results"][0]["placement"]["tiers"][1] for n in ("1", "4")]
+    assert dram[0]["capacity_blocks"] == dram[1]["capacity_blocks"]

@@ -127,7 +127,7 @@ def test_every_input_may_be_an_axis(name: str, tmp_path: Path) -> None:
     two = {
         "stack": "h200,a5000", "gpu": "H200,A100", "dram": "DDR5,DDR4", "disk": "SATA,NVMe", "link": "PCIe3,PCIe4",
         "model": "llama-3.1-8b,llama-3.1-70b", "hit_ratio": "0.5,1", "gpu_eta": "0.25:0.5:0.25",
-        "attention_eta": "0.25,0.5",
+        "attention_eta": "0.25,0.5", "memory_utilization": "0.5,0.9",
     }.get(name, "1:2:n2")  # fmt: skip
     file = tmp_path / "x.nc"
     done("sweep", dashed(name), two, "--output", file)
