@@ -24,6 +24,7 @@ bench: $(VENV)/.installed
 validate: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.validate $(AREAS)
 	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.published
 	$(BIN)/python -m benchmarks.profiles
 
 soak: $(VENV)/.installed
