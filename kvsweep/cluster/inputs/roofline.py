@@ -5,14 +5,18 @@ from __future__ import annotations
 from math import ceil
 
 from kvsweep.catalog.load import Catalog
-from kvsweep.catalog.models import kv_bytes_per_token, kv_bytes_per_token_moved
+from kvsweep.catalog.models import kv_bytes_per_token_moved
 from kvsweep.catalog.specs import Gpu, Link, Model
 from kvsweep.cluster.inputs.service_profile import DecodeModel, PathModel, PrefillModel, Profile
-from kvsweep.costs.memory import bytes_per_weight, stored_bytes
+from kvsweep.costs.decode import context_bytes, weight_bytes_read
+from kvsweep.costs.deployment import Deployment, deploy
+from kvsweep.costs.memory import stored_bytes
 from kvsweep.errors import InputError
 
 STEP_SECONDS = 2e-3
-"""Assumed time of launching a step and of its sampling [s]."""
+"""Assumed time of launching a decode step and of its sampling, and the least time of a step of prefill [s].
+
+The kernels of a longer step of prefill run while it is launched."""
 HANDOFF_SECONDS = 2e-3
 """Assumed time of coordinating the handoff of a chunk in software [s]."""
 L3_SECONDS = 1e-3
@@ -25,22 +29,24 @@ BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 def roofline(catalog: Catalog, model: str, gpu: str, tp: int, link: str = "rdma-400g") -> Profile:
     """Return the `assumed` profile of `model` on `tp` GPUs, one `link` a worker for handoff.
 
-    Compute runs at the model's ``gpu_eta`` of the GPUs' peak, memory and paths at their full catalog rate: a step takes
-    the longer of its arithmetic and the reading of weights, plus the reading of KV and `STEP_SECONDS`. Nothing was
-    measured, so every operation counts as extrapolated.
+    Computing and the path from host memory cost what the analytic model says of the same parts (`costs.deployment`):
+    ``kvsweep simulate`` has the same times of recomputing and restoring. A decode step takes the longer of its
+    arithmetic and the reading of weights, plus the reading of KV and `STEP_SECONDS`. Nothing was measured, so every
+    operation counts as extrapolated.
     """
     entry, part = catalog.part("models", model, "--model"), catalog.part("gpus", gpu, "--gpu")
     path = catalog.part("links", link, "--link")
     if entry.shape is None or entry.weights is None:
         raise InputError(f"--model: {model} has no shape and weights in the catalog; allowed: a model that has")
     _check_fit(entry, part, tp)
-    prefill, decode = _compute(entry, part, tp)
-    host = part.host_link.bytes_per_s if part.host_link else (part.max_link_bandwidth or 6.3e10)
+    deployment = deploy(catalog, {"model": model, "gpu": gpu, "gpu_count": float(tp)})
+    prefill, decode = _compute(entry, deployment)
+    _, from_host, _ = deployment.throughputs()
     copies = {
         "boundary": "from dispatch of the copy to its completion",
-        "setup_seconds": 1e-4,
-        "bytes_per_s": host * tp,
-        "source": f"{tp} host links of {gpu}, full rate",
+        "setup_seconds": deployment.setup_seconds,
+        "bytes_per_s": from_host * deployment.bytes_per_block,
+        "source": f"{tp} x {deployment.link}, blocks of {deployment.tokens_per_block:g} tokens",
     }
     return Profile(
         name=f"roofline {model} {gpu} tp{tp}",
@@ -68,27 +74,21 @@ def _check_fit(model: Model, gpu: Gpu, tp: int) -> None:
         raise InputError(f"--tp: the weights of {model.key} do not fit on {tp} x {gpu.key}; allowed: at least {least}")
 
 
-def _compute(model: Model, gpu: Gpu, tp: int) -> tuple[PrefillModel, DecodeModel]:
-    shape, weights = model.shape, model.weights
-    assert shape is not None and weights is not None
-    rate, memory = gpu.peak_flops * tp * model.gpu_eta, gpu.hbm_bandwidth * tp
-    params = weights.active_blocks or weights.active
-    per_pair = shape.heads * (shape.head_dim + shape.v_head_dim)
-    window = 2.0 * shape.layers_window * per_pair * shape.window
-    reading = weights.active * bytes_per_weight(model) / memory
-    context = kv_bytes_per_token(shape) / memory
-    token = (2.0 * params + window) / rate
+def _compute(model: Model, of: Deployment) -> tuple[PrefillModel, DecodeModel]:
+    where, memory = f"{of.gpu} x {of.gpu_count:g}", of.hbm_bandwidth * of.gpu_count
+    token, pair = of.token_costs()
+    reading = weight_bytes_read(model) / memory
+    context = context_bytes(model) / memory
     prefill = PrefillModel(
         boundary="from launch of a step to the end of its kernels",
-        source=f"2 FLOP a parameter and token, attention, at gpu_eta {model.gpu_eta:g} of {gpu.key} x {tp}",
-        fixed_seconds=STEP_SECONDS,
+        source=f"cost model {of.cost_model}, {of.gpu_eta:.3g} of the peak of {where}, attention {of.attention_eta:.3g}",
         token_seconds=token,
-        token_pair_seconds=2.0 * shape.layers_full_attention * per_pair / rate,
+        token_pair_seconds=pair,
         least_seconds=STEP_SECONDS + reading,
     )
     decode = DecodeModel(
         boundary="from launch of a step to its tokens",
-        source=f"reading of weights and KV at the memory rate of {gpu.key} x {tp}, or arithmetic where that is longer",
+        source=f"reading of weights and KV at the memory rate of {where}, or arithmetic where that is longer",
         batch=BATCHES,
         base_seconds=tuple(STEP_SECONDS + max(reading, n * token) for n in BATCHES),
         context_token_seconds=(context,) * len(BATCHES),
