@@ -226,6 +226,11 @@ def _deployment_coords(plan: Plan) -> Coords:
     dims, deployments, lengths = along(_RECOMPUTE_AXES)
     rates = np.array([deployment.rates().recompute_throughput for deployment in deployments])
     coords["recompute_throughput"] = (dims, rates.reshape(lengths))
+    if any(deployment.is_positional for deployment in plan.deployments):
+        token, pair = np.array([deployment.token_costs() for deployment in deployments]).T
+        coords["token_seconds"], coords["token_pair_seconds"] = (
+            (dims, each.reshape(lengths)) for each in (token, pair)
+        )
     dims, deployments, lengths = along(_TIER_AXES)
     tiers = np.array([deployment.throughputs() for deployment in deployments])
     coords["tier_throughput"] = ((*dims, "tier"), tiers.reshape(*lengths, len(TIERS)))

@@ -68,6 +68,8 @@ NAMES: Mapping[str, Name] = {
     "tier": Name(TEXT, "memory tier"),
     "storage_throughput": Name("s-1", "blocks restored per second, all tiers together"),
     "recompute_throughput": Name("s-1", "blocks recomputed per second"),
+    "token_seconds": Name("s", "time of computing a token without those before it"),
+    "token_pair_seconds": Name("s", "time of computing a token for each token before it"),
     "tier_hit_blocks": Name("1", "hit blocks in a tier"),
     "tier_throughput": Name("s-1", "blocks restored per second from a tier"),
     # Variables of a sweep

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 import xarray as xr
@@ -22,33 +22,78 @@ def hit_blocks(ds: xr.Dataset) -> xr.DataArray:
 
 def storage_time(ds: xr.Dataset) -> xr.DataArray:
     """Return the restore time [s] of each policy, by the side of the prefix it recomputes."""
+    return _of_each("storage_time", ds, _storage_time_of)
+
+
+def recompute_time(ds: xr.Dataset) -> xr.DataArray:
+    """Return the recompute time [s] of each policy; where positions matter, by the side of the prefix it recomputes."""
+    if _positional(ds) is None:
+        return _named("recompute_time", _linear_recompute_time(ds), ds)
+    return _of_each("recompute_time", ds, _recompute_time_of)
+
+
+def _of_each(name: str, ds: xr.Dataset, of: Callable[[xr.Dataset], xr.DataArray]) -> xr.DataArray:
+    """Return ``of(ds)`` of every policy."""
     if "policy" not in ds.dims:
-        return _named("storage_time", _storage_time_of(ds), ds)
-    times = [_storage_time_of(ds.isel(policy=index)) for index in range(ds.sizes["policy"])]
-    return _named("storage_time", xr.concat(times, dim=ds["policy"], coords="minimal", compat="override"), ds)
+        return _named(name, of(ds), ds)
+    times = [of(ds.isel(policy=index)) for index in range(ds.sizes["policy"])]
+    return _named(name, xr.concat(times, dim=ds["policy"], coords="minimal", compat="override"), ds)
+
+
+def _positional(ds: xr.Dataset) -> xr.DataArray | None:
+    """Return where positions of tokens matter (`Deployment.is_positional`); None for a sweep without such points."""
+    if "token_pair_seconds" not in ds.variables:
+        return None
+    return (ds["cost_model"] != "linear") | (ds["overlap"] != "ideal")
 
 
 def _storage_time_of(ds: xr.Dataset) -> xr.DataArray:
-    reassigned = ds["reassigned_hit_blocks"].astype("f8")
-    side = str(ds["policy_recomputes"].values)
-    if side == "any":
-        return (hit_blocks(ds) - reassigned) / ds["storage_throughput"]
+    side, positional = str(ds["policy_recomputes"].values), _positional(ds)
+    if positional is None and side == "any":
+        return _blended_time(ds)
     order = ("disk", "dram", "vram") if side == "tail" else ("vram", "dram", "disk")
-    taken = reassigned
+    taken = ds["reassigned_hit_blocks"].astype("f8")
     time: xr.DataArray | float = 0.0
+    outside: xr.DataArray | float = 0.0
     for tier in order:
         held = ds["tier_hit_blocks"].sel(tier=tier, drop=True)
         left = (held - taken).clip(min=0.0)
         taken = (taken - held).clip(min=0.0)
         time = time + left / ds["tier_throughput"].sel(tier=tier, drop=True)
+        outside = outside + (left if tier != "vram" else 0.0)
     assert isinstance(time, xr.DataArray)
-    return time
+    if positional is None:
+        return time
+    linear = _blended_time(ds) if side == "any" else time
+    assert isinstance(outside, xr.DataArray)
+    return (time + ds["setup_seconds"].where(outside > 0.0, 0.0)).where(positional, linear)
 
 
-def recompute_time(ds: xr.Dataset) -> xr.DataArray:
-    """Return the recompute time [s] of each policy."""
-    blocks = ds["miss_blocks"] + ds["reassigned_hit_blocks"].astype("f8")
-    return _named("recompute_time", blocks / ds["recompute_throughput"], ds)
+def _blended_time(ds: xr.Dataset) -> xr.DataArray:
+    """Return the time [s] of hits that all tiers restore alike."""
+    return (hit_blocks(ds) - ds["reassigned_hit_blocks"].astype("f8")) / ds["storage_throughput"]
+
+
+def _linear_recompute_time(ds: xr.Dataset) -> xr.DataArray:
+    return (ds["miss_blocks"] + ds["reassigned_hit_blocks"].astype("f8")) / ds["recompute_throughput"]
+
+
+def _recompute_time_of(ds: xr.Dataset) -> xr.DataArray:
+    reassigned = ds["reassigned_hit_blocks"].astype("f8")
+    hits, end = hit_blocks(ds), _prefix_time(ds, ds["total_blocks"])
+    if str(ds["policy_recomputes"].values) == "tail":
+        time = end - _prefix_time(ds, hits - reassigned)
+    else:
+        time = _prefix_time(ds, reassigned) + end - _prefix_time(ds, hits)
+    positional = _positional(ds)
+    assert positional is not None
+    return time.where(positional, _linear_recompute_time(ds))
+
+
+def _prefix_time(ds: xr.Dataset, blocks: xr.DataArray) -> xr.DataArray:
+    """Return the time [s] of computing the first `blocks` [block] of a prompt, see `Context.prefix_seconds`."""
+    tokens = blocks * ds["tokens_per_block"]
+    return tokens * (ds["token_seconds"] + 0.5 * ds["token_pair_seconds"] * tokens)
 
 
 def gpu_utilization(ds: xr.Dataset) -> xr.DataArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,9 @@ from kvsweep.results.names import NAMES
 
 AXES = {"stack": ["h200", "a100_ddr4_sata"], "placement": ["auto", "manual:1,1,1"], "total_blocks": 90_000,
         "hit_ratio": "0:1:0.25", "request_rate": "0.01:0.3:n5", "p95_seconds": "5:60:n4"}  # fmt: skip
+REAL = {"gpu": "h100-sxm", "model": "llama-3.1-8b", "cost_model": ["linear", "attention"], "setup_seconds": 0.05,
+        "overlap": ["ideal", "layerwise", "serial"], "placement": ["auto", "manual:1,2,1"], "total_blocks": 6000,
+        "hit_ratio": "0:1:n3", "request_rate": [0.1, 2], "p95_seconds": [1, 4]}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +29,9 @@ def sweep() -> xr.Dataset:
     return kvsweep.sweep(**AXES, dtype="f8", squeeze=False)
 
 
-def test_derived_quantities_equal_the_scalar_path(sweep: xr.Dataset) -> None:
+@pytest.mark.parametrize("axes", [AXES, REAL], ids=["linear", "positional"])
+def test_derived_quantities_equal_the_scalar_path(axes: dict[str, Any], sweep: xr.Dataset) -> None:
+    sweep = sweep if axes is AXES else kvsweep.sweep(**axes, dtype="f8", squeeze=False)
     derived = {name: getattr(sweep.kvsweep, name) for name in (
         "storage_time", "recompute_time", "gpu_utilization", "storage_utilization", "latency_ratio", "slo_margin",
         "max_violation",
@@ -38,8 +44,8 @@ def test_derived_quantities_equal_the_scalar_path(sweep: xr.Dataset) -> None:
             dim: int(generator.integers(length)) for dim, length in sweep.total_time.sizes.items() if dim != "policy"
         }
         cell = sweep.isel(index)
-        options = {name: cell[name].item() for name in AXES}
-        row = kvsweep.simulate(**options)["results"][0]
+        options = {name: cell[name].item() for name in axes}
+        row = kvsweep.simulate(**options, policies=sweep.policy.values.tolist())["results"][0]
         for name, array in derived.items():
             for policy in sweep.policy.values:
                 assert np.isclose(array.isel(index).sel(policy=policy), row[policy][name], rtol=1e-12, atol=1e-12)
