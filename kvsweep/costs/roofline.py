@@ -1,11 +1,15 @@
-"""Roofline of a stack over block counts: what computing takes, and computing with the cache read through its tiers.
+"""Rooflines: of a stack over block counts, and of restoring over where a token stands.
 
-Source: the roofline and permutation plots of KVC-TierSim (HotStorage '26, doi 10.1145/3837053.3837336). Arrays in,
-arrays out: figures broadcast, so that one call evaluates 1764 stacks.
+The first is what computing takes, and computing with the cache read through its tiers. Source: the roofline and
+permutation plots of KVC-TierSim (HotStorage '26, doi 10.1145/3837053.3837336). Arrays in, arrays out: figures
+broadcast, so that one call evaluates 1764 stacks. The second asks of every token what is sooner: computing it, which
+costs the more the later it stands, or restoring its KV over a path. Restoring wins above the bandwidth ``kappa / (a +
+b p)``; the FLOPs of a token for each byte of its KV are its intensity.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -105,6 +109,57 @@ def storage_compute_seconds(blocks: ArrayLike, of: Machine) -> Array:
     seconds = seconds + in_dram * of.bytes_per_block / np.minimum(of.dram_bandwidth, of.link_bandwidth)
     seconds = seconds + on_disk * of.bytes_per_block / np.minimum(of.disk_bandwidth, of.link_bandwidth)
     return np.asarray(n * of.block_seconds + seconds)
+
+
+class BreakEven(NamedTuple):
+    """From where on restoring over a path pays: its rate [byte/s] and fixed time [s], and positions [token].
+
+    `position` is the first token that takes no longer to restore than to compute, `length` the least prompt that does
+    as a whole; both infinite where none does.
+    """
+
+    bytes_per_s: float
+    setup_seconds: float
+    position: float
+    length: float
+
+
+def kv_token_bytes(of: Deployment) -> float:
+    """Return the bytes [byte] that restoring a token moves."""
+    return of.bytes_per_block / of.tokens_per_block
+
+
+def intensity(positions: ArrayLike, of: Deployment) -> Array:
+    """Return the FLOPs of computing the tokens at `positions` [token] for each byte of their KV [FLOP/byte]."""
+    at = np.asarray(positions, dtype=np.float64)
+    if of.cost_model == "linear" or of.prefill is None:
+        return np.full(at.shape, 2.0 * of.model_params / kv_token_bytes(of))
+    return (of.prefill.products + of.prefill.window + of.prefill.pair * at) / kv_token_bytes(of)
+
+
+def break_even_bandwidth(positions: ArrayLike, of: Deployment) -> Array:
+    """Return the rate [byte/s] above which restoring a token at `positions` [token] is sooner than computing it."""
+    token, pair = of.token_costs()
+    return kv_token_bytes(of) / (token + pair * np.asarray(positions, dtype=np.float64))
+
+
+def break_even(of: Deployment, tier: int) -> BreakEven:
+    """Return from where on restoring from a tier, by its place in `TIERS`, pays.
+
+    The least n with ``t0 + s n <= a n + b n^2 / 2``, s seconds a restored token and t0 the fixed time.
+    """
+    rate, setup = of.throughputs()[tier] * of.bytes_per_block, of.setup_seconds
+    token, pair = of.token_costs()
+    behind = kv_token_bytes(of) / rate - token
+    position = 0.0 if behind <= 0.0 else (behind / pair if pair else math.inf)
+    if pair:
+        length = (behind + math.sqrt(behind * behind + 2.0 * pair * setup)) / pair
+    elif setup <= 0.0:
+        length = 0.0 if behind <= 0.0 else math.inf
+    else:
+        length = setup / -behind if behind < 0.0 else math.inf
+    least = length if math.isinf(length) else float(max(1, math.ceil(length * (1.0 - 1e-12))))
+    return BreakEven(rate, setup, position if math.isinf(position) else float(math.ceil(position)), least)
 
 
 def cost_dollars(catalog: Catalog, deployment: Deployment) -> float | None:

@@ -23,6 +23,7 @@ ROWS: dict[str, list[str]] = {
     "simulate": ["--policy-file IN -o OUT.json"],
     "sweep": ["IN -o OUT.nc", "IN --report OUT.html", "--policy-file IN -o OUT.csv"],
     "overhead": ["--policy-file IN -o OUT.json"],
+    "roofline": ["--model IN -o OUT.svg"],
     "report": ["IN -o OUT.html"],
     "compare": ["IN other.nc --report OUT.html", "other.nc IN --report OUT.html"],
     **{f"figures {name}": ["IN -o OUT.pdf"] for name in ("heatmap", "sufficient", "success", "pareto")},
