@@ -101,15 +101,15 @@ def test_states_must_be_contiguous_and_other_shapes_are_other_types() -> None:
 
 
 def test_only_the_entry_becomes_machine_code_and_all_is_optimised_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = getattr(CPUCodeLibrary, "_optimize_final_module", None)
-    assert whole is not None, gone("CPUCodeLibrary._optimize_final_module")
+    whole = getattr(CPUCodeLibrary, "finalize", None)
+    assert whole is not None, gone("CPUCodeLibrary.finalize")
     optimised: list[str] = []
 
     def note(library: Any) -> None:
         optimised.append(library.name)
         whole(library)
 
-    monkeypatch.setattr(CPUCodeLibrary, "_optimize_final_module", note)
+    monkeypatch.setattr(CPUCodeLibrary, "finalize", note)
     told: list[tuple[int, int]] = []
     program = Program(serve, OPTIONS)
     program.bind(pools(), 0, progress=lambda done, total: told.append((done, total)))
@@ -167,14 +167,14 @@ def test_the_cache_of_numba_has_what_ours_overrides() -> None:
         assert callable(getattr(FunctionCache, method, None)), gone(f"FunctionCache.{method}")
 
 
-@pytest.mark.parametrize("piece", ["option", "all", "lowering", "typing", "library"])
+@pytest.mark.parametrize("piece", ["option", "all", "lowering", "items", "typing", "library"])
 def test_without_a_piece_of_numba_programs_are_the_same(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if piece == "option":
         monkeypatch.setattr(internals, "CPUTargetOptions", object)
     elif piece == "all":
         monkeypatch.setattr(programs, "internals", None)
     else:
-        name = {"lowering": "_LowerResult", "typing": "_remembering", "library": "_Library"}[piece]
+        name = {"lowering": "_LowerResult", "items": "partial", "typing": "_Operator", "library": "_Library"}[piece]
         monkeypatch.setattr(internals, name, None)
     program = Program(serve, OPTIONS)
     assert program.options == (OPTIONS if piece not in ("option", "all") else {"error_model": "numpy"})
