@@ -205,8 +205,10 @@ class _Target:
             return written
         kinds: tuple[Any, ...] = *signature.args, signature.return_type
         array, index, *value = kinds
-        scalar = types.Number | types.Boolean | types.NoneType
-        is_plain = isinstance(index, types.Integer | types.UniTuple) and all(isinstance(kind, scalar) for kind in value)
+        plain = types.Number | types.Boolean | types.NoneType
+        if not self.enable_nrt:  # a row keeps no count of what it is of
+            plain |= types.Array
+        is_plain = isinstance(index, types.Integer | types.UniTuple) and all(isinstance(kind, plain) for kind in value)
         if not is_plain or not isinstance(array, types.Array) or self.enable_boundscheck:
             return written
         return partial(self._called, written, signature, f"kvsweep.{function.typing_key.__name__}{signature}")
