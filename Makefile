@@ -28,7 +28,7 @@ validate: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.profiles
 
 soak: $(VENV)/.installed
-	KVSWEEP_SOAK=10000 $(BIN)/pytest tests/policies/test_positional.py $(ARGS)
+	POLICY_SOAK=10000 $(BIN)/pytest tests/policies/test_positional.py $(ARGS)
 
 figures: $(VENV)/.installed
 	$(BIN)/python figures/make_gallery.py

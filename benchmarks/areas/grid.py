@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from kvsweep.costs.request import request_context
 from kvsweep.grid.evaluate import Evaluator, Slab, run_slabs
 from kvsweep.grid.plan import Plan, make_plan
 from kvsweep.policies.outcome import outcome
+from kvsweep.policies.registry import load_policies
 
 SCAN = "performance_aware"
 FIXED = ("default_policy", "all_compute")
@@ -31,12 +32,22 @@ DEMO = {
 }  # fmt: skip
 
 
+REAL = {
+    "gpu": "h100-sxm", "model": "llama-3.1-8b", "placement": "manual:1,2,1", "total_blocks": 6000,
+    "p95_seconds": "0.05:5:n100",
+}  # fmt: skip
+"""A machine on which positions matter, and policies choose otherwise than all or nothing."""
+
+FEW = ("performance_aware", "front_k_overlap")
+
+
 def measure(tiny: bool) -> list[Figure]:
     """Return all figures of the grid engine."""
     sizes = [2_000] if tiny else [1_000_000, 10_000_000]
     found = []
     for points in sizes:
         found += kernels(points)
+    found += positional_kernels(sizes[0], FEW if tiny else list(load_policies()))
     return found + [whole_command(tiny), reduction(tiny)]
 
 
@@ -81,6 +92,33 @@ def kernels(points: int) -> list[Figure]:
         found.append(_threads_figure(name, size, plan, evaluator, out, one))
         found.append(Figure(f"{name}, NumPy, {size}", numpy_rate(name, plan, rows) / 1e6, "M points/s"))
     return found
+
+
+def positional_kernels(points: int, names: Sequence[str]) -> list[Figure]:
+    """Return points per second of kernels where positions matter, beside the Python loop and their linear twins."""
+    axes = {"hit_ratio": f"0.05:0.95:n{max(2, points // 10_000)}", "request_rate": "0.2:2:n100", "overlap": "layerwise"}
+    real = make_plan({**REAL, **axes, "policies": names})
+    linear = make_plan(
+        {**REAL, **axes, "policies": names, "cost_model": "linear", "path_model": "summed", "overlap": "ideal"}
+    )
+    loop, found = python_loop(real, 1000), []
+    sides = [_evaluation(plan) for plan in (real, linear)]
+    for name in real.policies:
+        here, twin = (min(times) for times in in_turn([wall(side(name)) for side in sides], 5))
+        rate, plain = (real.n_points / seconds for seconds in (here, twin))
+        label = f"{name}, positional kernel on 1 thread"
+        beside_loop = Figure(label, rate / 1e6, "M points/s", "Python loop", loop[name] / 1e6, rate / loop[name])
+        found.append(beside_loop.at_least(300, " x the Python loop"))
+        found.append(Figure(label, rate / 1e6, "M points/s", "linear kernel", plain / 1e6, rate / plain))
+    return found
+
+
+def _evaluation(plan: Plan) -> Callable[[str], Callable[[], None]]:
+    """Return a function that gives, for a policy, one that evaluates all of `plan`."""
+    evaluator = Evaluator(plan, lambda line: None)
+    slab = Slab(slice(0, plan.n_rows), slice(0, plan.shape[-2]), slice(0, plan.shape[-1]), plan.n_points)
+    rows, out = evaluator.rows(slab).copy(), evaluator.buffers((plan.n_rows, *plan.shape[-2:]))
+    return lambda name: lambda: evaluator.evaluate(plan.policies[name], rows, slab, out)
 
 
 def _kernel_figure(name: str, size: str, points: int, times: list[list[float]], loop: float) -> Figure:

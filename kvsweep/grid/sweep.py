@@ -49,8 +49,10 @@ def sweep(
     **options
         Axes and settings, each a number or name, a list, an array or axis text (``"5:60:5"``, ``"log:1:100:n9"``):
         ``stack gpu dram disk link model`` (catalog keys), ``gpu_count dram_count peak_flops hbm_bandwidth
-        hbm_capacity dram_bandwidth dram_capacity disk_bandwidth disk_capacity link_bandwidth model_params
-        tokens_per_block bytes_per_block gpu_eta`` (numbers in base units), ``total_blocks`` [block],
+        hbm_capacity memory_utilization dram_bandwidth dram_capacity disk_bandwidth disk_capacity link_bandwidth
+        setup_seconds model_params tokens_per_block bytes_per_block max_model_len step_tokens gpu_eta attention_eta``
+        (numbers in base units), ``cost_model path_model overlap kv_dtype weight_dtype`` (names), ``total_blocks``
+        [block] or ``prompt_tokens`` [token],
         ``placement`` (``disk``, ``auto``, ``manual:V,D,K``, ``simplex:n``), ``hit_ratio`` [1] or ``miss_blocks``
         [block], ``request_rate`` [1/s], ``p95_seconds`` [s]; ``policies`` (ids), ``policy_files``, ``hardware``
         (overlay folders), ``dtype`` (``f4`` or ``f8``), ``squeeze``.

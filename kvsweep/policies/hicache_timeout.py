@@ -22,10 +22,9 @@ def decide(ctx: Context) -> tuple[float, str]:
     left = min(30.0, 2.0 + 0.1 * tokens / 1024.0)
     if ctx.restore_seconds(0.0) <= left:
         return 0.0, "all_arrived"
-    # In the linear model the setup counts for nothing, and is none.
-    left = max(0.0, left - ctx.setup_seconds)
     vram = min(ctx.vram_hit_blocks, left * ctx.vram_throughput)
-    left = max(0.0, left - ctx.vram_hit_blocks / ctx.vram_throughput)
+    # What is in HBM needs no setup. In the linear model it counts for nothing, and is none.
+    left = max(0.0, left - ctx.vram_hit_blocks / ctx.vram_throughput - ctx.setup_seconds)
     dram = min(ctx.dram_hit_blocks, left * ctx.dram_throughput)
     left = max(0.0, left - ctx.dram_hit_blocks / ctx.dram_throughput)
     disk = min(ctx.disk_hit_blocks, left * ctx.disk_throughput)

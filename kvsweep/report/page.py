@@ -49,10 +49,11 @@ def assemble(payload: Payload, parts: dict[str, str], modules: Sequence[str]) ->
 def frame(parts: dict[str, str], script: str = "") -> str:
     """Return a page around `main`: its head, which lets this one script and the style run, and its header, as markup.
 
-    `parts` are source, title, answer, main, scheme (light, or dark, too) and scripts, escaped.
+    `parts` are source, title, answer, main, scheme (light, or dark, too) and scripts, and where there is more to say
+    of the title about, escaped.
     """
     style = asset("viewer.css")
-    own = {"csp": escape(content_security_policy(script, style)), "style": style}
+    own = {"csp": escape(content_security_policy(script, style)), "style": style, "about": parts.get("about", "")}
     return fill(asset("page.html"), parts | own)
 
 

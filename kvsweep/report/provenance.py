@@ -44,7 +44,8 @@ def axes_rows(ds: xr.Dataset) -> Rows:
 
 def deployment_rows(ds: xr.Dataset) -> Rows:
     """Return what the machine and the model resolved to in the catalog."""
-    return [(label(name), _extent(ds[name], name)) for name in DEPLOYMENT if name in ds.coords]
+    world = [("World", str(ds.attrs["kvsweep_world"]))] if "kvsweep_world" in ds.attrs else []
+    return [*world, *((label(name), _extent(ds[name], name)) for name in DEPLOYMENT if name in ds.coords)]
 
 
 def version_rows(ds: xr.Dataset, payload: Payload) -> Rows:

@@ -18,9 +18,11 @@ EMBEDDED = ("data/source.js", "page/embedded.js")
 
 def render(ds: xr.Dataset, payload: Payload) -> str:
     """Return the page; every text of the Dataset in it is escaped."""
+    world = str(ds.attrs.get("kvsweep_world", ""))
     parts = {
         "source": escape(str(ds.attrs.get("source", "kvsweep"))),
         "title": escape(shorten(payload.header["title"], 120)),
+        "about": escape(f" · {shorten(world, 300)}") if world else "",
         "summary": summary(payload, _counts(payload), [ds]),
         "viewer": viewer_markup(),
         "provenance": _provenance(ds, payload),
