@@ -24,6 +24,8 @@ Values = Mapping[str, Any]
 SEVERAL_HELP = "--total-blocks, --miss-blocks and --hit-ratio take several values, as in 1000,2000 or 0:1:0.1."
 LIMITS = {"latency": "latency_ratio", "GPU": "gpu_utilization", "storage": "storage_utilization"}
 """What an SLO limits to 1, with the field of an outcome that says how much of it is used."""
+MOST_ALIKE = 4
+"""From so many policies of equal time on, their number is told instead of their names."""
 UNASKED = (
     "no request given; taken is the reference's: {total_blocks:,} blocks, all on {placement}, {request_rate:g} "
     "request/s, target {p95_seconds:g} s. --total-blocks, --placement, --request-rate and --p95-seconds set another"
@@ -181,9 +183,10 @@ def _conclusions(row: Values, policies: list[Any]) -> Iterator[str]:
     ratios = row["speedups"][fastest[0]].items()
     others = ", ".join(f"{ratio:.4g} x as fast as {name}" for name, ratio in ratios if name not in fastest)
     if others:
-        yield f"Fastest: {' and '.join(fastest)}, {others}."
+        alike = f"{len(fastest)} of {len(times)} policies alike"
+        yield f"Fastest: {' and '.join(fastest) if len(fastest) < MOST_ALIKE else alike}, {others}."
     elif len(fastest) > 1:
-        yield f"Equally fast: {', '.join(fastest)}."
+        yield f"Equally fast: {', '.join(fastest) if len(fastest) < MOST_ALIKE else 'all'}."
 
 
 def _way_out(name: str, outcome: Values) -> str:

@@ -211,6 +211,13 @@ def test_where_no_policy_passes_the_slo_that_would_do_is_told_and_does() -> None
     )
 
 
+def test_many_policies_alike_are_counted() -> None:
+    real = ("--gpu", "h100-sxm", "--model", "llama-3.1-8b", "--total-blocks", "6250", "--hit-ratio", "0.9")
+    alike = done("simulate", *real).stdout
+    assert "Fastest: 9 of 10 policies alike, " in alike and " x as fast as all_compute." in alike
+    assert "Equally fast: all." in done("simulate", *real[:-1], "0").stdout
+
+
 def test_blocks_are_told_in_tokens_too() -> None:
     lines = done("simulate", "--total-blocks", "1000", "--tokens-per-block", "64", "--placement", "auto").stdout
     assert "Request     1000 blocks (64,000 tokens): " in lines
