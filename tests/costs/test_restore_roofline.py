@@ -69,7 +69,8 @@ def test_the_command_answers_path_by_path(tmp_path: Path) -> None:
         (("--model", "qwen3-8b", "--link", "pcie9"), "--link: no 'pcie9'"),
         (("--model", "qwen3-8b", "--gpu-count", "0"), "--gpu-count: "),
         (("--model", "qwen3-8b", "-o", "worth.txt"), "--output: worth.txt: suffix .txt; allowed: .pdf, .svg, .png"),
-        (("--model", "qwen-900b"), "model: no 'qwen-900b'"),
+        (("--model", "qwen-900b"), "--model: no 'qwen-900b'"),
+        (("--model", "qwen3-8b", "--gpu", "h1000"), "--gpu: no 'h1000'"),
     ],
 )
 def test_bad_options_are_refused_by_name(words: tuple[str, ...], said: str) -> None:

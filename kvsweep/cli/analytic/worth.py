@@ -56,6 +56,9 @@ def restore_roofline(catalog: Catalog, given: Mapping[str, Any], output: Path | 
     from kvsweep.grid.flags import flags, world_line
 
     parts = {name: given[name] for name in ("model", "gpu", "gpu_count") if given[name] is not None}
+    for name, kind in (("model", "models"), ("gpu", "gpus")):
+        if name in parts:
+            catalog.part(kind, parts[name], f"--{name}")
     own, paths = _paths(catalog, parts, given["link"], given["disk"])
     rows = [_row(name, path, own) for name, path in paths.items()]
     if output is not None:
