@@ -26,6 +26,15 @@ NUMBERS_HELP = "Numbers are in base units or carry a suffix: 64GB/s, 80GB, 312TF
 AXES_HELP = "a,b,c or start:stop:step (stop included), start:stop:nN (N points), log:start:stop:nN"
 
 
+class Bounded(click.FloatRange):
+    """A number within bounds; click's own range takes NaN, which is beyond none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; fails for one out of range and for what is none."""
+        number = super().convert(value, param, ctx)
+        return number if number == number else self.fail(f"{value} is not a number.", param, ctx)
+
+
 def dashed(name: str) -> str:
     """Return the option that sets the input `name`."""
     return f"--{name.removesuffix('s') if name == 'policy_files' else name}".replace("_", "-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from kvsweep.calibrate.sources.operations import Measured, Operation
 from kvsweep.calibrate.sources.rows import read_curve, read_source
 from kvsweep.calibrate.sources.splitwise import Worker
 from kvsweep.catalog import load
+from kvsweep.cluster.inputs.presets import profile_file
 from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.cluster.inputs.service_profile import DecodeModel, PathModel, PrefillModel, read_profile
 from kvsweep.errors import InputError
@@ -122,7 +124,29 @@ def test_a_profile_without_a_base(tmp_path: Path) -> None:
         "prefill": 6, "decode": 6, "handoff": 0, "h2d": 0, "d2h": 0
     }  # fmt: skip
     refused = kvsweep("calibrate", str(tmp_path / "perf.csv"), "--model", "llama-2-70b", "-o", str(tmp_path / "t.yaml"))
-    assert refused.exit_code == 2 and "--base: missing" in refused.output
+    assert refused.exit_code == 2 and "--model, --gpu, --tp: one without the others" in refused.output
+
+
+def test_a_table_of_several_workers_beside_a_base(tmp_path: Path) -> None:
+    base, output, source = tmp_path / "base.yaml", tmp_path / "s.yaml", str(splitwise_csv(tmp_path / "perf.csv"))
+    about = roofline(load(), "llama-2-70b", "h100-sxm", 8)
+    base.write_text(profile_file(replace(about, name="mine", note="measured by X, CC-BY 4.0")))
+    names = ("--model", "llama-2-70b", "--gpu", "h100-sxm", "--tp", "8")
+    done = kvsweep("calibrate", source, "--base", str(base), *names, "--note", "on a rack", "-o", str(output))
+    assert done.exit_code == 0, done.output
+    profile = read_profile(output)
+    assert profile.prefill.kind == "measured" and profile.handoff == about.handoff and profile.name == "mine"
+    assert profile.note == "on a rack; measured: decode, prefill; the rest as before; measured by X, CC-BY 4.0"
+    prompts = tmp_path / "p.csv"
+    prompts.write_text("tokens,context,seconds\n")
+    refused = kvsweep("calibrate", str(prompts), "--base", str(base), *names, "-o", str(tmp_path / "t.yaml"))
+    assert refused.exit_code == 2 and "no SOURCE has rows of several workers" in refused.output
+
+
+@pytest.mark.parametrize("option", ["--thin", "--overhead-seconds"])
+def test_nan_is_within_no_bounds(option: str, tmp_path: Path) -> None:
+    refused = kvsweep("calibrate", str(tmp_path), option, "nan", "-o", str(tmp_path / "t.yaml"))
+    assert refused.exit_code == 2 and f"'{option}': nan is not a number" in refused.output
 
 
 def test_decode_is_found_again(tmp_path: Path) -> None:
@@ -255,7 +279,7 @@ def test_options_that_say_nothing_of_a_source_are_refused(tmp_path: Path, monkey
     prefill_csv(tmp_path / "p.csv"), write_profile(tmp_path / "k")
     for arguments, message in (
         (("p.csv", "--base", "profile.yaml", "--thin", "0.01"), "--thin: says nothing of files"),
-        (("p.csv", "--base", "profile.yaml", "--tp", "2"), "--base: beside --model, --gpu or --tp"),
+        (("p.csv", "--base", "profile.yaml", "--tp", "2"), "--model, --gpu, --tp: one without the others"),
         (("k", "--most-tokens", "9"), "--most-tokens: says nothing of a folder"),
         (("k", "--dtype", "bfloat16"), "--dtype: says nothing of a kernel profile"),
         (("k", "p.csv"), "k is a kernel profile and is fitted alone"),

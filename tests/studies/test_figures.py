@@ -68,6 +68,28 @@ def test_a_curve_has_a_line_a_point_and_bands_over_seeds(ds: xr.Dataset) -> None
     assert not one.axes[0].collections and one.axes[0].get_ylabel() == "Occupancy L2 [token]"
 
 
+def test_the_command_takes_axes_as_studies_call_them(ds: xr.Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "study.nc"
+    write_netcdf(ds.rename(host_tokens="prefill_max_running"), path)
+    ways = ("--x", "ttl", "--y", "prefill.max_running")
+    done("figures", "winner", path, *ways, "--over", "gateway.policy", "-o", tmp_path / "w.png")
+    done(
+        "figures",
+        "map",
+        path,
+        *ways,
+        "--select",
+        "gateway.policy=round_robin",
+        "--panel",
+        "seed",
+        "-o",
+        tmp_path / "m.svg",
+    )
+    assert "no dim prefill_chunk_tokens" in refused(
+        "figures", "map", path, *ways[:3], "prefill.chunk_tokens", "-o", tmp_path / "n.png"
+    )
+
+
 def test_the_notebook_draws_them_into_axes_that_pyplot_knows(ds: xr.Dataset, tmp_path: Path) -> None:
     pyplot.close("all")
     plot = ds.kvsweep.plot

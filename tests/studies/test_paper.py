@@ -224,3 +224,10 @@ def test_without_recorded_sessions_there_is_no_table(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("KVSWEEP_DATA", raising=False)
     monkeypatch.setattr(paper_studies, "RESULTS", tmp_path / "none.json")
     assert paper_studies.main() == 1 and not list(tmp_path.iterdir())
+
+
+def test_profiles_may_be_named(tmp_path: Path) -> None:
+    name = "h100-sxm-llama-3.1-8b-service"
+    assert profiles({"8B": Path(name)})["8B"].model == "llama-3.1-8b"
+    for command in (("ttl", "--profile-8b"), ("cliff", "--profile")):
+        assert f"--profile: no 'h100'; did you mean '{name[:8]}" in refused("study", *command, "h100", "-q")

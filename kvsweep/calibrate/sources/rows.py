@@ -59,6 +59,12 @@ def read_source(text: str, worker: Worker | None = None) -> list[Measured]:
     )
 
 
+def is_of_several(text: str) -> bool:
+    """Return whether a source may hold rows of several workers, of which one is to be named."""
+    path = Path(text)
+    return path.suffix in (".yaml", ".yml") or (path.suffix == ".csv" and is_splitwise(path))
+
+
 def _simple(path: Path) -> Measured:
     """Return the rows of a CSV of tokens,context,seconds or batch,context,seconds."""
     header = read_header(path)

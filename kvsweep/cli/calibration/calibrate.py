@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvsweep.cli.files import check_outputs
-from kvsweep.cli.options import say
+from kvsweep.cli.options import Bounded, say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.errors import InputError
 from kvsweep.results.files import replacing
@@ -64,9 +64,9 @@ def calibrate() -> None:
 @click.option("--ep", type=click.IntRange(1, 4096), default=1, show_default=True, help="Expert-parallel ranks.")
 @click.option("--processors", type=click.IntRange(0, 10_000), default=0, show_default="known by the GPU's name",
               help="Streaming multiprocessors of the GPU.")  # fmt: skip
-@click.option("--thin", type=click.FloatRange(0.0, 0.1), default=0.0, show_default=True,
+@click.option("--thin", type=Bounded(0.0, 0.1), default=0.0, show_default=True,
               help="Leave out points of the attention grid that change a step less, relative.")  # fmt: skip
-@click.option("--overhead-seconds", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True,
+@click.option("--overhead-seconds", type=Bounded(0.0, 1.0), default=0.0, show_default=True,
               help="CPU time of a step that nothing hides, as measured by the engine.")  # fmt: skip
 @click.option("--note", default="", metavar="TEXT", help="Where the measurements are from, for the profile.")
 @click.option("--base", type=_PATH, metavar="FILE",
@@ -150,7 +150,7 @@ def _model(name: str) -> Model:
 def _services(sources: Sequence[str], quiet: bool, **options: Any) -> str:
     from kvsweep.calibrate.check import service_summary
     from kvsweep.calibrate.fits.services import fitted, up_to
-    from kvsweep.calibrate.sources.rows import read_source
+    from kvsweep.calibrate.sources.rows import is_of_several, read_source
     from kvsweep.calibrate.sources.splitwise import Worker
     from kvsweep.catalog import load
     from kvsweep.cluster.inputs.presets import profile_file
@@ -158,15 +158,16 @@ def _services(sources: Sequence[str], quiet: bool, **options: Any) -> str:
     from kvsweep.cluster.inputs.service_profile import read_profile
 
     base, names = options.get("base"), [options.get(name) for name in ("model", "gpu", "tp")]
-    worker = None
+    if any(names) and not all(names):
+        raise InputError("--model, --gpu, --tp: one without the others; allowed: all three")
+    worker = Worker(options["model"], options["gpu"], options["tp"]) if all(names) else None
     if base is not None:
-        if any(names):
-            raise InputError("--base: beside --model, --gpu or --tp; allowed: a profile, or the three of them")
+        if worker is not None and not any(map(is_of_several, sources)):
+            raise InputError("--base: beside --model, --gpu and --tp, and no SOURCE has rows of several workers; "
+                             "allowed: without them")  # fmt: skip
         profile = read_profile(base)
-    elif all(names):
-        model, gpu, tp = options["model"], options["gpu"], options["tp"]
-        worker = Worker(model, gpu, tp)
-        profile = roofline(load(), model, gpu, tp)
+    elif worker is not None:
+        profile = roofline(load(), worker.model, worker.gpu, worker.tp)
     else:
         raise InputError(
             "--base: missing; allowed: a profile whose other models are kept (kvsweep cluster init), or --model, --gpu "
@@ -177,11 +178,12 @@ def _services(sources: Sequence[str], quiet: bool, **options: Any) -> str:
         measured = up_to(measured, options["most_tokens"])
     profile = fitted(profile, measured)
     kinds = sorted({part.kind for part in measured})
-    note = "; ".join(
-        text for text in (options.get("note"), f"measured: {', '.join(kinds)}; the rest as before") if text
-    )
-    if worker is not None:
-        note = note.replace("the rest as before", "the rest assumed, a roofline of the catalog's figures")
+    if base is not None:  # with its sources and their licences
+        rest, kept = "the rest as before", profile.note
+    else:
+        rest, kept = "the rest assumed, a roofline of the catalog's figures", ""
+    note = "; ".join(text for text in (options.get("note"), f"measured: {', '.join(kinds)}; {rest}", kept) if text)
+    if base is None and worker is not None:
         profile = replace(profile, name=f"{worker.model} {worker.gpu} tp{worker.tp}")
     if not quiet:
         print_lines(service_summary(profile))

@@ -16,7 +16,7 @@ from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.cli.progress import progress
 from kvsweep.cli.slo import limits_of
 from kvsweep.cli.trace_options import ALIAS, taken_out, tell_notes, told_options
-from kvsweep.errors import InputError
+from kvsweep.errors import InputError, ResultError
 from kvsweep.results.files import replacing
 
 _PATH = click.Path(path_type=Path)
@@ -141,7 +141,11 @@ def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], 
               help="Python file with a policy of your own (retrieval, gateway, eviction, retention).")  # fmt: skip
 @click.option("--events", type=_PATH, metavar="FILE", callback=_suffixed(".nc", ".json"),
               help="Write the event log too: .nc, or .json for ui.perfetto.dev.")  # fmt: skip
-@click.option("--check", is_flag=True, help="Assert the rules of conservation after every instant; slow.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Assert the rules of conservation after every instant, of large runs after every few; slow.",
+)
 @told_options(ALIAS)
 @click.option("--compile/--no-compile", default=None,
               help="Compile what is not compiled yet, or never.  [default: if the run would take longer]")  # fmt: skip
@@ -185,6 +189,11 @@ def run(trace: Path, config: Path, profile: Path, output: Path, quiet: bool, **o
         write_events(finished, events)
     if not quiet:
         say(f"wrote {output}: {ds.sizes['request']} requests, {int(ds['rejected'].sum())} of them rejected")
+    if bool((ds["rejected"] != 0).all()):
+        raise ResultError(
+            f"all {ds.sizes['request']} requests were rejected: each is longer than the model's context, or than what "
+            "the KV memory of a worker holds"
+        )
 
 
 def _without_effect(stated: dict[str, Any], where: str) -> list[str]:

@@ -21,6 +21,20 @@ _PATH = click.Path(path_type=Path)
 SPELLED = "--"
 
 
+def _axis(ctx: click.Context, param: click.Parameter, given: str | None) -> str | None:
+    """Return the dim of an axis, which may be called by its path, as in a study file: ``prefill.max_running``."""
+    return None if given is None else _dim(given)
+
+
+def _dim(given: str) -> str:
+    from kvsweep.studies.axes import canonical
+
+    try:
+        return canonical(given, "")
+    except InputError:  # what there is instead only the study tells
+        return given
+
+
 def _options(command: F) -> F:
     """Add what all of them take: the study, the figure drawn, a choice for each other axis, the file."""
     for option in reversed((
@@ -40,9 +54,9 @@ def _options(command: F) -> F:
 
 @click.command("map")
 @_options
-@click.option("--x", required=True, metavar="AXIS", help="Axis of the columns.")
-@click.option("--y", required=True, metavar="AXIS", help="Axis of the rows.")
-@click.option("--panel", metavar="AXIS", help="Axis with a panel for each of its points.")
+@click.option("--x", required=True, metavar="AXIS", callback=_axis, help="Axis of the columns.")
+@click.option("--y", required=True, metavar="AXIS", callback=_axis, help="Axis of the rows.")
+@click.option("--panel", metavar="AXIS", callback=_axis, help="Axis with a panel for each of its points.")
 def study_map(x: str, y: str, panel: str | None, **given: Any) -> None:
     """Draw a map of one figure. INPUT is a cluster study, drawn over two of its axes."""
 
@@ -56,9 +70,10 @@ def study_map(x: str, y: str, panel: str | None, **given: Any) -> None:
 
 @click.command("winner")
 @_options
-@click.option("--x", required=True, metavar="AXIS", help="Axis of the columns.")
-@click.option("--y", required=True, metavar="AXIS", help="Axis of the rows.")
-@click.option("--over", default="gateway", show_default=True, metavar="AXIS", help="Axis whose best point is drawn.")
+@click.option("--x", required=True, metavar="AXIS", callback=_axis, help="Axis of the columns.")
+@click.option("--y", required=True, metavar="AXIS", callback=_axis, help="Axis of the rows.")
+@click.option("--over", default="gateway", show_default=True, metavar="AXIS", callback=_axis,
+              help="Axis whose best point is drawn.")  # fmt: skip
 def winner(x: str, y: str, over: str, **given: Any) -> None:
     """Draw which choice is best where. INPUT is a cluster study, drawn over two of its axes."""
 
@@ -72,8 +87,8 @@ def winner(x: str, y: str, over: str, **given: Any) -> None:
 
 @click.command("curve")
 @_options
-@click.option("--x", required=True, metavar="AXIS", help="Axis of the abscissa.")
-@click.option("--lines", metavar="AXIS", help="Axis with a line for each of its points.")
+@click.option("--x", required=True, metavar="AXIS", callback=_axis, help="Axis of the abscissa.")
+@click.option("--lines", metavar="AXIS", callback=_axis, help="Axis with a line for each of its points.")
 def curve(x: str, lines: str | None, **given: Any) -> None:
     """Draw one figure over an axis. INPUT is a cluster study; bands are 95 % intervals over its seeds."""
 
@@ -120,7 +135,7 @@ def _draw(
         name, sign, point = text.partition("=")
         if not sign or not name.strip() or not point.strip():
             raise InputError(f"--select: {shown(text)} is not AXIS=VALUE, as in ttl=60")
-        chosen[name.strip()] = point.strip()
+        chosen[_dim(name.strip())] = point.strip()
     with open_dataset(input_file) as ds:
         try:
             require_study(ds)

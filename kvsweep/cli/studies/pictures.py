@@ -31,7 +31,7 @@ GENERATED = {"generate": "qa", "sessions": 400, "label": "questions to 400 docum
 FIDELITY = "engine"
 
 _PROFILE = click.option("--profile", type=options.PATH, metavar="FILE", show_default="an assumed roofline",
-                        help="Profile of service models.")  # fmt: skip
+                        help="Profile of service models, or the name of a shipped one.")  # fmt: skip
 _FIDELITY = click.option("--fidelity", type=click.Choice(options.FIDELITIES), show_default=FIDELITY,
                          help="Rules of the simulation; a cluster file states them itself.")  # fmt: skip
 _CONFIG = click.option("--config", type=options.PATH, metavar="FILE", show_default="1P-1D of the paper",
@@ -240,12 +240,13 @@ def _swept(study: Mapping[str, Any], given: Mapping[str, Any]) -> xr.Dataset:
 def _begin(given: Mapping[str, Any]) -> Profile:
     """Check the files to write; return the profile."""
     from kvsweep.catalog import load
+    from kvsweep.cluster.inputs.profiles import find_profile
     from kvsweep.cluster.inputs.roofline import roofline
     from kvsweep.cluster.inputs.service_profile import read_profile
 
     options.check_files(given, given["output"])
     if given["profile"] is not None:
-        return read_profile(given["profile"])
+        return read_profile(find_profile(given["profile"]))
     if not given["quiet"]:
         say("profile: assumed, a roofline of qwen3-8b on 2 x h100-sxm")
     return roofline(load(), "qwen3-8b", "h100-sxm", 2)

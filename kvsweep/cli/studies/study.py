@@ -37,8 +37,10 @@ for _picture in (sources, cliff, capacity, tiers, analytic):
 
 _PAPER = (
     *options.trace_options("generated sessions", "Recorded coding sessions to run on instead."),
-    click.option("--profile-8b", type=options.PATH, metavar="FILE", help="Profile of the 8B model."),
-    click.option("--profile-32b", type=options.PATH, metavar="FILE", help="Profile of the 32B model."),
+    click.option("--profile-8b", type=options.PATH, metavar="FILE",
+                 help="Profile of the 8B model, or the name of a shipped one."),
+    click.option("--profile-32b", type=options.PATH, metavar="FILE",
+                 help="Profile of the 32B model, or the name of a shipped one."),
     click.option("--fidelity", type=click.Choice((BOTH, *options.FIDELITIES)), default=BOTH, show_default=True,
                  help="Rules of the simulation: the paper's, the engine's."),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from kvsweep.catalog.fields import Range, read_batch_sizes, read_fields, read_record, require_fields
+from kvsweep.catalog.fields import Range, field_types, read_batch_sizes, read_fields, read_record, require_fields
 from kvsweep.cluster.policies.write import writes_through
 from kvsweep.errors import InputError, shown, unknown_name
 from kvsweep.yamlfile import read_yaml_file
@@ -284,9 +284,13 @@ def parse_config(values: Mapping[str, Any], where: str) -> ClusterConfig:
     """Return the configuration stated by `values`, as in a cluster file; `where` is what messages call it."""
     values = dict(values)
     groups = values.pop("workers", None)
-    for name in ("prefill", "decode", "vllm"):
-        if name in values:
+    roles = ("prefill", "decode", "vllm")
+    stated = [name for name in field_types(ClusterConfig) if name not in roles]
+    for name in values:
+        if name in roles:
             raise InputError(f"{where}: {name}: workers are a list; allowed: workers: [{{role: {name}, …}}]")
+        if name not in stated:
+            raise unknown_name(f"{where}: field", name, ["workers", *stated])
     fields = read_fields(ClusterConfig, values, where)
     require_fields(ClusterConfig, fields, where, {})
     found = _groups(groups, f"{where}: workers")

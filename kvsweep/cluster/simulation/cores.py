@@ -40,6 +40,8 @@ Run = TypeVar("Run", bound=State | Fleet)
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 INSTANTS = 200_000
 """Instants between two looks at Ctrl-C: a fifth of a second or less."""
+CHECKED_ROWS = 1024
+"""Blocks and requests that the checker goes over after every instant; of more, so many an instant in the mean."""
 MAX_WINDOWS = 1 << 24
 BUILT_IN = Plugins()
 PLAIN_INSTANTS = 200
@@ -121,9 +123,18 @@ def plain_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
 
 
 def checked_run(run: Run, policy: Policy, plugins: Plugins = BUILT_IN) -> Run:
-    """Run `run` with the compiled core, and the rules of conservation asserted after every instant."""
+    """Run `run` with the compiled core, and the rules of conservation asserted after every instant (`looks_every`)."""
     core = partial(_bound, _compiled(_name(run)), ask=policy_functions(policy, plugins))
-    return _run(run, (policy, plugins), core, 1, _audit(_name(run)).bind)[0]
+    return _run(run, (policy, plugins), core, looks_every(run), _audit(_name(run)).bind)[0]
+
+
+def looks_every(run: State | Fleet) -> int:
+    """Return after how many instants the checker looks: each one, and fewer the more blocks and requests it goes over.
+
+    It goes over all of them each time, and a run has instants in proportion to its requests.
+    """
+    rows = len(shared(run).request) + (run.block.shape[0] * run.block.shape[1] if isinstance(run, Fleet) else 0)
+    return 1 + rows // CHECKED_ROWS
 
 
 def run_core(
@@ -149,7 +160,7 @@ def run_core(
             return compile is None and is_worth_compiling(elapsed, 1.0 - left / total, CORES[name].compile_seconds)
 
         audit = partial(partial, CORES[name].broken_rule) if check else None
-        instants = 1 if check else PLAIN_INSTANTS
+        instants = looks_every(run) if check else PLAIN_INSTANTS
         run, ended = _run(run, policies, _plain(run, _as_compiled(policy, plugins)), instants, audit, is_over)
         if ended:
             return Ended(run, time.process_time() - seconds, False)

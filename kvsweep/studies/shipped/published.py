@@ -18,6 +18,7 @@ import xarray as xr
 
 from kvsweep.catalog import load
 from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
+from kvsweep.cluster.inputs.profiles import find_profile
 from kvsweep.cluster.inputs.roofline import roofline
 from kvsweep.cluster.inputs.service_profile import Profile, read_profile
 from kvsweep.errors import InputError
@@ -77,12 +78,12 @@ def cluster(n_prefill: int, fidelity: str = "paper", **changes: Any) -> ClusterC
 
 
 def profiles(files: Mapping[str, Path | None]) -> dict[str, Profile]:
-    """Return the profile of each model: the file given for it, else a roofline of two L20Z."""
+    """Return the profile of each model: the file or shipped one given for it, else a roofline of two L20Z."""
     catalog = load()
     found: dict[str, Profile] = {}
     for size, model in MODELS.items():
         file = files.get(size)
-        found[size] = roofline(catalog, model, "l20z", 2) if file is None else read_profile(file)
+        found[size] = roofline(catalog, model, "l20z", 2) if file is None else read_profile(find_profile(file))
     return found
 
 

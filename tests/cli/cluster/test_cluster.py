@@ -41,6 +41,17 @@ def test_init_run_and_summary(folder: Path) -> None:
     assert found["requests"] == n and found["goodput"] > 0 and found["extrapolated_ratio"] == 1.0
 
 
+def test_a_run_that_serves_nothing_says_so(folder: Path) -> None:
+    values = yaml.safe_load((folder / "cluster.yaml").read_text())
+    for group in values["workers"]:
+        group["device_tokens"] = 640
+    (folder / "small.yaml").write_text(yaml.safe_dump(values))
+    done = run(*RUN[:4], "small.yaml", *RUN[5:-1], "none.nc", "-q")
+    assert done.exit_code == 1 and "requests were rejected: each is longer than the model's context" in done.stderr
+    with kvsweep.open(folder / "none.nc") as ds:
+        assert (ds["rejected"] == 1).all()
+
+
 def test_init_writes_comments_and_refuses_to_overwrite(folder: Path) -> None:
     text = (folder / "cluster.yaml").read_text()
     assert "# tokens in a page" in text and "count: 3" in text

@@ -99,6 +99,7 @@ FIGURES: dict[str, Any] = config_mapping(cluster())
         (("gateway", "policy"), 3, "file: gateway: policy: 3 is not one line of text"),
         (("gateway", "device_credit"), 1.5, "file: gateway: device_credit: 1.5 is out of range; allowed: 0 to 1"),
         (("gateway", "sede"), 1, "file: gateway: field: no 'sede'; did you mean 'seed'"),
+        (("wrokers",), [], "file: field: no 'wrokers'; did you mean 'workers'? choose from workers, name, fidelity"),
         (("retention", "seconds"), "1e3 GB", "is not a number, optionally with one of s ms us µs min h"),
         (("slo", "ttft_seconds"), -1, "file: slo: ttft_seconds: -1 is out of range"),
         (("workers",), None, "file: workers: None is not a list of groups"),

@@ -6,14 +6,17 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvsweep.cluster.inputs.config import ClusterConfig
+from kvsweep.cluster.inputs.config import ClusterConfig, parse_config
+from kvsweep.cluster.inputs.profiles import find_profile
+from kvsweep.cluster.inputs.step_profile import read_step_profile
 from kvsweep.cluster.paper.loop import advance
 from kvsweep.cluster.paper.segment_table import entry_at, new_entry
 from kvsweep.cluster.setup.initial_state import initial_state
+from kvsweep.cluster.setup.vllm import initial_fleet, resolved
 from kvsweep.cluster.shared import columns as col
 from kvsweep.cluster.shared.segments import chains
 from kvsweep.cluster.shared.state import State
-from kvsweep.cluster.simulation.cores import checked_run, compiled_run, plain_run
+from kvsweep.cluster.simulation.cores import checked_run, compiled_run, looks_every, plain_run
 from kvsweep.policies.registry import Policy
 from kvsweep.trace.convert import change_block_size
 from kvsweep.trace.model import Trace
@@ -51,6 +54,17 @@ def test_the_checked_rules_hold_and_every_request_ends(trace: Trace, config: Clu
     # Pages in are pages that are resident, and those that left.
     gone = own[:, [col.HOST_EVICTED, col.HOST_EXPIRED]].sum(axis=1)
     assert (own[:, col.WRITTEN_PAGES] == own[:, col.HOST_IDLE] + gone).all()
+
+
+def test_the_checker_looks_after_every_instant_of_what_is_small_and_less_often_at_more() -> None:
+    """It goes over all blocks and requests each time: of thousands, after every instant, it came to no end."""
+    looks = {}
+    for n_requests, n_blocks in ((10, 1000), (500, 27_000), (5000, 1000)):
+        made = trace_of([(float(i), 100, 2, pages(0, 6)) for i in range(n_requests)], page=16)
+        config = parse_config({"workers": [{"role": "vllm", "tp": 1, "n_blocks": n_blocks}]}, "here")
+        steps = read_step_profile(find_profile("h100-sxm-llama-3.1-8b"))
+        looks[n_requests] = looks_every(initial_fleet(made, resolved(config, steps)[0], steps))
+    assert looks == {10: 1, 500: 27, 5000: 6}
 
 
 @settings(SLOW, max_examples=40)
