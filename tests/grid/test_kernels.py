@@ -156,7 +156,8 @@ def test_slabs_cover_every_point_once(shape: tuple[int, int, int]) -> None:
 
 RUN = """
 import json, sys, kvsweep
-ds = kvsweep.sweep(policy_files=[sys.argv[1]], hit_ratio=1, request_rate=0.01, p95_seconds=10, dtype="f8")
+point = {"hit_ratio": 1, "request_rate": 0.01, "p95_seconds": 10}
+ds = kvsweep.sweep(policy_files=[sys.argv[1]], policies=["half", "all_compute"], dtype="f8", **point)
 print(json.dumps({"k": float(ds.reassigned_hit_blocks.sel(policy="half"))}))
 """
 
