@@ -6,21 +6,23 @@ import base64
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvsweep.catalog.load import Catalog, load
 from kvsweep.errors import InputError
-from kvsweep.grid.plan import Plan, make_plan
+from kvsweep.grid.plan import make_plan
 from kvsweep.grid.simulate import simulate_plan, simulation_plan
 from kvsweep.grid.sweep import run_plan
 from kvsweep.policies.registry import PolicySet, load_policies
 from kvsweep.report.payload import pack
+from kvsweep.report.serve.child import Child, Ended
 from kvsweep.report.serve.describe import describe
 from kvsweep.report.serve.limits import MAX_POINTS, MAX_ROWS, MAX_WAIT
 
 Values = dict[str, Any]
+Answering = Callable[[Mapping[str, Any]], "tuple[Values, Timings]"]
 
 
 class Unavailable(Exception):
@@ -37,6 +39,7 @@ class Engine:
         self._policy_files = list(policy_files)
         self._hardware = list(hardware)
         self._turn = threading.Lock()
+        self._child = Child()
 
     def check(self) -> PolicySet:
         """Return the policies; raises InputError naming the option for a file or directory that cannot be used."""
@@ -50,31 +53,24 @@ class Engine:
 
     def simulate(self, body: Mapping[str, Any]) -> tuple[Values, Timings]:
         """Return what `kvsweep.simulate` does for `body`, and how long it took."""
-        timings = Timings()
-        with self._computing():
-            plan = simulation_plan(self._options(body), None, MAX_ROWS)
-            timings.lap("plan")
-            result = simulate_plan(plan)
-            timings.lap("evaluate")
-        return result, timings
+        return self._computed(_simulated, body)
 
     def sweep(self, body: Mapping[str, Any]) -> tuple[Values, Timings]:
         """Return the payload of `kvsweep.sweep` for `body` as a report embeds it, and how long each step took."""
-        timings = Timings()
-        with self._computing():
-            plan = make_plan(self._options(body), None, MAX_POINTS)
-            timings.lap("plan")
-            answer = self._packed(plan, timings)
-        return answer, timings
+        return self._computed(_swept, body)
 
-    def _packed(self, plan: Plan, timings: Timings) -> Values:
-        ds = run_plan(plan)
-        timings.lap("evaluate")
-        payload = pack(ds, MAX_POINTS)
-        planes = {name: base64.b64encode(raw).decode("ascii") for name, raw in payload.planes.items()}
-        timings.lap("pack")
-        warnings = str(ds.attrs.get("kvsweep_warnings", "")).splitlines()
-        return {"header": payload.header, "planes": planes, "warnings": warnings}
+    def _computed(self, compute: Answering, body: Mapping[str, Any]) -> tuple[Values, Timings]:
+        """Return what `compute` answers, where policies of files take part from a process that can be ended.
+
+        The built-in policies end, within the limits of a request.
+        """
+        with self._computing():
+            if not self._policy_files:
+                return compute(self._options(body))
+            try:
+                return self._child.ask(compute, self._options(body))
+            except Ended as error:
+                raise Unavailable(f"{error}; a policy of --policy-file may come to no end") from error
 
     def _options(self, body: Mapping[str, Any]) -> Values:
         return {**body, "policy_files": self._policy_files, "hardware": self._hardware}
@@ -101,6 +97,28 @@ class Engine:
             yield
         finally:
             self._turn.release()
+
+
+def _simulated(options: Mapping[str, Any]) -> tuple[Values, Timings]:
+    timings = Timings()
+    plan = simulation_plan(options, None, MAX_ROWS)
+    timings.lap("plan")
+    result = simulate_plan(plan)
+    timings.lap("evaluate")
+    return result, timings
+
+
+def _swept(options: Mapping[str, Any]) -> tuple[Values, Timings]:
+    timings = Timings()
+    plan = make_plan(options, None, MAX_POINTS)
+    timings.lap("plan")
+    ds = run_plan(plan)
+    timings.lap("evaluate")
+    payload = pack(ds, MAX_POINTS)
+    planes = {name: base64.b64encode(raw).decode("ascii") for name, raw in payload.planes.items()}
+    timings.lap("pack")
+    warnings = str(ds.attrs.get("kvsweep_warnings", "")).splitlines()
+    return {"header": payload.header, "planes": planes, "warnings": warnings}, timings
 
 
 class Timings:

@@ -17,4 +17,7 @@ MAX_BODY_SECONDS = 10.0
 MAX_WAIT = 20.0
 """Longest wait [s] for the computations before this one; sweeps use all cores, so they run one at a time."""
 
+MAX_COMPUTE = 60.0
+"""Longest time a computation with policies of files may take, compiling included [s]; what takes longer hangs."""
+
 LIMITS = {"points": MAX_POINTS, "rows": MAX_ROWS, "body_bytes": MAX_BODY}

@@ -346,3 +346,18 @@ def test_the_starting_point_shows_policies_that_differ(api: TestClient) -> None:
     assert set(answer["slo_summary"].values()) == {"pass", "fail"}
     assert all(tier["resident_blocks"] for tier in answer["results"][0]["placement"]["tiers"])
     assert dataclasses.is_dataclass(kvsweep.catalog.load().stacks[start["stack"]])
+
+
+def test_a_policy_without_end_does_not_make_the_server_busy_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "while ctx.hit_blocks >= 0.0 and ctx.request_rate > 99.0:\n        pass\n    return 0.0, 'half'"
+    server = client([write_policy(tmp_path / "p.py", "endless", body=body)])
+    point = {"policies": "endless", "request_rate": "1"}
+    assert server.post("/api/simulate", json=point).status_code == 200
+    assert server.post("/api/simulate", json={"gpu": "none"}).status_code == 422
+    monkeypatch.setattr(limits, "MAX_COMPUTE", 0.3)
+    stuck = server.post("/api/simulate", json={**point, "request_rate": "100"})
+    assert stuck.status_code == 503 and "did not end within 0.3 s" in stuck.text
+    monkeypatch.undo()
+    assert server.post("/api/simulate", json=point).status_code == 200
