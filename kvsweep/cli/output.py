@@ -21,6 +21,9 @@ FORMATS = ("table", "json", "csv")
 TABLE_WIDTH = 120
 """Widest table [columns]; text is shortened to stay within it."""
 
+LONGEST_NAME = 40
+"""Characters of the name of a policy beyond which it is shortened."""
+
 _GAP = "  "
 _NOTHING = "–"
 
@@ -72,6 +75,12 @@ def print_wide_table(rows: Sequence[Any], keys: Sequence[Column], columns: Seque
         if index:
             click.echo()
         print_table(rows, [*keys, *part], most=None)
+
+
+def printable(text: str, longest: int) -> str:
+    """Return a text of somebody else on one line of at most `longest` characters, all of which a terminal can show."""
+    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def to_json(obj: object) -> str:

@@ -91,7 +91,7 @@ def _records(result: Values) -> Iterator[Values]:
 
 def _print_report(result: Values, policies: PolicySet) -> None:
     """Print the deployment, and for each request a line for every policy and which one to take."""
-    from kvsweep.cli.analytic.summary import labels_line  # which needs xarray: --help does without
+    from kvsweep.cli.analytic.summary import ids_line, told_names  # which need xarray: --help does without
 
     for line in _deployment_lines(result["hardware"], result["experiment"]):
         click.echo(line)
@@ -100,12 +100,13 @@ def _print_report(result: Values, policies: PolicySet) -> None:
         for line in _request_lines(row, result["experiment"]):
             click.echo(line)
         click.echo()
-        print_table([row[name] for name in result["slo_summary"]], _COLUMNS)
+        told = told_names(policies[name] for name in result["slo_summary"])
+        print_table([{**row[name], "told": label} for name, label in told.items()], _COLUMNS)
         click.echo()
         for line in _conclusions(row, [policies[name] for name in result["slo_summary"]]):
             click.echo(line)
     click.echo(LEGEND.format(overlap=OVERLAPPING[result["experiment"]["overlap"]]))
-    for line in labels_line(policies[name] for name in result["slo_summary"]):
+    for line in ids_line(policies[name] for name in result["slo_summary"]):
         click.echo(line)
 
 
@@ -116,7 +117,7 @@ def _slo(outcome: Values) -> str:
 
 
 _COLUMNS = (
-    Column("policy", lambda outcome: outcome["policy"]),
+    Column("policy", lambda outcome: outcome["told"]),
     Column("k", lambda outcome: outcome["reassigned_hit_blocks"]),
     Column("mode", lambda outcome: outcome["decision_mode"]),
     Column("restore [s]", lambda outcome: outcome["storage_time"]),
@@ -168,25 +169,28 @@ def _request_lines(row: Values, experiment: Values) -> Iterator[str]:
 
 def _conclusions(row: Values, policies: list[Any]) -> Iterator[str]:
     """Yield which policy is the simplest that passes, and by how much the fastest is faster than the others."""
+    from kvsweep.cli.analytic.summary import told_names
     from kvsweep.results.analysis.ranking import simplest_first
 
+    told = told_names(policies)
     order = simplest_first((len(policy.modes) for policy in policies), (policy.order for policy in policies))
     passing = [policies[index] for index in order if row[policies[index].name]["meets_slo"]]
     if passing:
-        yield f"Simplest policy that meets the SLO: {passing[0].name} ({passing[0].description})"
+        yield f"Simplest policy that meets the SLO: {told[passing[0].name]} ({passing[0].description})"
     times = {policy.name: float(row[policy.name]["total_time"]) for policy in policies}
     # As many digits as the table shows: what is equal there is a tie.
     least = f"{min(times.values()):.4g}"
     fastest = [name for name, time in times.items() if f"{time:.4g}" == least]
     if not passing:
-        yield "No policy meets the SLO." + _way_out(fastest[0], row[fastest[0]])
+        yield "No policy meets the SLO." + _way_out(told[fastest[0]], row[fastest[0]])
     ratios = row["speedups"][fastest[0]].items()
-    others = ", ".join(f"{ratio:.4g} x as fast as {name}" for name, ratio in ratios if name not in fastest)
+    others = ", ".join(f"{ratio:.4g} x as fast as {told[name]}" for name, ratio in ratios if name not in fastest)
+    first = [told[name] for name in fastest]
     if others:
         alike = f"{len(fastest)} of {len(times)} policies alike"
-        yield f"Fastest: {' and '.join(fastest) if len(fastest) < MOST_ALIKE else alike}, {others}."
+        yield f"Fastest: {' and '.join(first) if len(fastest) < MOST_ALIKE else alike}, {others}."
     elif len(fastest) > 1:
-        yield f"Equally fast: {', '.join(fastest) if len(fastest) < MOST_ALIKE else 'all'}."
+        yield f"Equally fast: {', '.join(first) if len(fastest) < MOST_ALIKE else 'all'}."
 
 
 def _way_out(name: str, outcome: Values) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.output import Column, print_table, to_csv, to_json, wrapped
+from kvsweep.cli.output import LONGEST_NAME, Column, print_table, printable, to_csv, to_json, wrapped
 from kvsweep.costs.inputs import SIMULATE_DEFAULTS
 from kvsweep.grid.flags import world_line
 from kvsweep.results.analysis.summary import Summary, summarize
@@ -71,17 +72,26 @@ def _print_table(summaries: Mapping[str, Summary], plan: Plan, ratios: Sequence[
         unasked = f"; the default (of simulate: {SIMULATE_DEFAULTS[name]:,})" if default else ""
         click.echo(f"  {name:<16}{_extent(points)}{_in_tokens(name, points, plan)}{unasked}")
     click.echo()
-    print_table(summaries.items(), [Column("policy", lambda item: item[0]), *_columns(summaries, ratios)])
+    told = told_names(plan.policies[name] for name in summaries)
+    print_table(summaries.items(), [Column("policy", lambda item: told[item[0]]), *_columns(summaries, ratios)])
     click.echo()
-    for line in (*_conclusions(summaries), *labels_line(plan.policies[name] for name in summaries)):
+    conclusions = _conclusions({told[name]: summary for name, summary in summaries.items()})
+    for line in (*conclusions, *ids_line(plan.policies[name] for name in summaries)):
         click.echo(line)
 
 
-def labels_line(policies: Iterable[Policy]) -> list[str]:
-    """Return the line that says what figures and pages call `policies`, of those not plainly called by their name."""
-    other = [policy for policy in policies if policy.label.lower() != policy.name.replace("_", " ")]
-    told = ", ".join(f"{policy.name} is {policy.label!r}" for policy in other)
-    return [f"In figures and pages {told}."] if told else []
+def told_names(policies: Iterable[Policy]) -> dict[str, str]:
+    """Return what tables call policies, by id: their labels, as pages and figures do, with the id beside equal ones."""
+    told = {policy.name: printable(policy.label, LONGEST_NAME) for policy in policies}
+    several = Counter(told.values())
+    return {name: label if several[label] == 1 else f"{label} ({name})" for name, label in told.items()}
+
+
+def ids_line(policies: Iterable[Policy]) -> list[str]:
+    """Return the line that says what files call `policies`, of those whose id their label does not tell."""
+    ids = {name: label for name, label in told_names(policies).items() if label.lower() != name.replace("_", " ")}
+    told = ", ".join(f"{label} is {name}" for name, label in ids.items())
+    return [f"In files and options: {told}."] if told else []
 
 
 def _extent(points: Any) -> str:

@@ -10,7 +10,7 @@ import click
 
 from kvsweep.cli.files import check_outputs, check_page
 from kvsweep.cli.options import say
-from kvsweep.cli.output import FORMATS, Column, print_table, to_csv, to_json
+from kvsweep.cli.output import FORMATS, LONGEST_NAME, Column, print_table, printable, to_csv, to_json
 
 if TYPE_CHECKING:
     from kvsweep.results.analysis.compare import Comparison, PolicyComparison, TimeChange
@@ -72,16 +72,19 @@ def _print_configuration(found: Comparison) -> None:
 
 
 def _print_results(found: Comparison) -> None:
+    def called(name: str) -> str:
+        return printable(found.labels[name], LONGEST_NAME)
+
     click.echo(f"{found.points} grid points in both")
     for axis in found.axes:
         if not axis.n_a == axis.n_b == axis.n_common:
             click.echo(f"{axis.dim}: {axis.n_common} in both, of {axis.n_a} in A and {axis.n_b} in B")
     for side, names in (("A", found.policies_only_a), ("B", found.policies_only_b)):
         if names:
-            click.echo(f"only in {side}: {', '.join(names)}")
+            click.echo(f"only in {side}: {', '.join(map(called, names))}")
     click.echo()
     columns = [
-        _field("policy", "policy"),
+        Column("policy", lambda row: called(row.policy)),
         _field("pass_to_fail", "pass→fail"),
         _field("fail_to_pass", "fail→pass"),
         _field("pass_both", "pass both"),
@@ -90,7 +93,7 @@ def _print_results(found: Comparison) -> None:
         Column("min T_B/T_A", lambda row: row.best.ratio),
     ]
     print_table(found.policies, columns)
-    lines = [line for row in found.policies for line in _extremes(row)]
+    lines = [line for row in found.policies for line in _extremes(row, called(row.policy))]
     if lines:
         click.echo("\n" + "\n".join(lines))
 
@@ -99,12 +102,12 @@ def _field(name: str, header: str) -> Column:
     return Column(header, lambda row: getattr(row, name))
 
 
-def _extremes(row: PolicyComparison) -> Iterator[str]:
-    """Yield where the time of a policy grew and shrank the most, if it did."""
+def _extremes(row: PolicyComparison, name: str) -> Iterator[str]:
+    """Yield where the time of a policy, called `name`, grew and shrank the most, if it did."""
     if row.worst.ratio > 1.0:
-        yield f"{row.policy} grew the most, {_change(row.worst)}"
+        yield f"{name} grew the most, {_change(row.worst)}"
     if row.best.ratio < 1.0:
-        yield f"{row.policy} shrank the most, {_change(row.best)}"
+        yield f"{name} shrank the most, {_change(row.best)}"
 
 
 def _change(change: TimeChange) -> str:

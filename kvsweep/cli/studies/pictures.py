@@ -11,7 +11,7 @@ import click
 from kvsweep.cli.cluster.sweep import require_all_cells
 from kvsweep.cli.files import check_outputs, check_page
 from kvsweep.cli.options import POLICY_FILES, say
-from kvsweep.cli.output import Column
+from kvsweep.cli.output import LONGEST_NAME, Column, printable
 from kvsweep.cli.progress import progress
 from kvsweep.cli.studies import options
 from kvsweep.errors import InputError
@@ -325,8 +325,12 @@ def analytic(ttft: float, policy_files: Sequence[Path], page: Path | None, **giv
         "simulated_wait": "waited [s]", "ttft": "TTFT [s]", "mean_ttft": "TTFT of all [s]",
     }  # fmt: skip
     rows = [
-        {"policy": str(policy), **{name: float(mean[name].sel(policy=policy)) for name in titles}}
-        for policy in ds["policy"].values
+        {
+            "policy": str(policy),
+            "label": printable(str(label), LONGEST_NAME),
+            **{name: float(mean[name].sel(policy=policy)) for name in titles},
+        }
+        for policy, label in zip(ds["policy"].values, ds["policy_label"].values, strict=True)
     ]
     notes = [f"Means over the {ds.sizes['request']} requests with KV on the host; k: pages recomputed instead."]
-    options.print_rows(rows, options.titled({"policy": "policy", **titles}), given["output_format"], notes)
+    options.print_rows(rows, options.titled({"label": "policy", **titles}), given["output_format"], notes)

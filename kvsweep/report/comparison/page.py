@@ -121,11 +121,11 @@ def _setting_name(name: str) -> str:
 
 def _one_sided(found: Comparison) -> str:
     """Return policies and points of the grid that only one sweep has, as markup; empty where there are none."""
-    items = [
-        f"Only {side} has the {'policies' if len(policies) > 1 else 'policy'} {', '.join(policies)}."
-        for side, policies in (("A", found.policies_only_a), ("B", found.policies_only_b))
-        if policies
-    ]
+    items = []
+    for side, policies in (("A", found.policies_only_a), ("B", found.policies_only_b)):
+        if policies:
+            names = ", ".join(found.labels[name] for name in policies)
+            items.append(f"Only {side} has the {'policies' if len(policies) > 1 else 'policy'} {names}.")
     items += [
         f"{label(axis.dim)}: {axis.n_common} of A’s {axis.n_a} and B’s {axis.n_b} points are in both and compared."
         for axis in found.axes

@@ -63,7 +63,10 @@ class PolicyComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sweeps side by side; `points` [point] is the size of the common grid, policies not counted."""
+    """Two sweeps side by side; `points` [point] is the size of the common grid, policies not counted.
+
+    `labels` are the names people read of all policies, by id.
+    """
 
     differences: tuple[Difference, ...]
     axes: tuple[AxisOverlap, ...]
@@ -71,6 +74,7 @@ class Comparison:
     policies: tuple[PolicyComparison, ...]
     policies_only_a: tuple[str, ...]
     policies_only_b: tuple[str, ...]
+    labels: dict[str, str]
 
 
 def compare(a: xr.Dataset, b: xr.Dataset) -> Comparison:
@@ -96,7 +100,12 @@ def compare(a: xr.Dataset, b: xr.Dataset) -> Comparison:
         policies=tuple(_policy(at_a.sel(policy=name), at_b.sel(policy=name), name, dims) for name in common),
         policies_only_a=tuple(name for name in ours if name not in theirs),
         policies_only_b=tuple(name for name in theirs if name not in ours),
+        labels={**_labels(b), **_labels(a)},
     )
+
+
+def _labels(ds: xr.Dataset) -> dict[str, str]:
+    return {str(name): str(label) for name, label in zip(ds["policy"].values, ds["policy_label"].values, strict=True)}
 
 
 def common_grid(a: xr.Dataset, b: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset, list[AxisOverlap]]:

@@ -278,7 +278,7 @@ def test_the_table_says_in_words_which_policy_passes_most() -> None:
     output = done("sweep").stdout
     assert output.startswith("World reference (GPU A100")
     assert output.splitlines()[2].startswith("3960 points x")
-    assert "performance_aware and slowest_tier_first meet the SLO most often, at 34.7 % of the points:" in output
+    assert "IO-aware policy and Slowest tier first meet the SLO most often, at 34.7 % of the points:" in output
     assert "At 65.3 % of the points no policy does." in output
     assert "45.8 % (hit ratio 0.6)" in output
     assert max(map(len, output.splitlines())) <= 120

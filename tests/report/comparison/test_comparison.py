@@ -125,7 +125,7 @@ def test_an_axis_is_put_back_where_both_hold_it_and_told_where_they_differ() -> 
 def test_what_only_one_has_and_what_differs_is_on_the_page() -> None:
     text = parsed(render_comparison(*overlapping(), ("one/a.nc", "two/a.nc"))).text
     assert "A is one/a.nc · B is two/a.nc" in text
-    assert "Only A has the policy slowest_tier_first." in text
+    assert "Only A has the policy Slowest tier first." in text
     assert "Hit ratio: 5 of A’s 11 and B’s 5 points are in both and compared." in text
     for setting in ("Placement", "Achieved share of peak compute", "--gpu-eta 0.35"):
         assert setting in text

@@ -146,8 +146,8 @@ def test_command_prints_tables_and_csv(files: tuple[str, str]) -> None:
     text = CliRunner().invoke(command, files).stdout
     assert any(line.split() == ["placement", "auto", "disk"] for line in text.splitlines())
     assert "30 grid points in both" in text
-    assert "hit_ratio: 2 in both, of 3 in A and 3 in B" in text and "only in A: all_compute" in text
-    assert "default_policy grew the most, from" in text
+    assert "hit_ratio: 2 in both, of 3 in A and 3 in B" in text and "only in A: Recompute" in text
+    assert "Restore grew the most, from" in text
     same = CliRunner().invoke(command, [files[0], files[0]]).stdout
     assert same.startswith("Same configuration.") and "grew" not in same and "shrank" not in same
     rows = list(csv.DictReader(io.StringIO(CliRunner().invoke(command, [*files, "--format", "csv"]).stdout)))
