@@ -81,7 +81,7 @@ def measure(run: Told, slos: Mapping[str, Mapping[str, float]]) -> Figures:
     found |= _workers(run) | _costs(run, seconds)
     delays = run.arrays["queue_delay"][served]
     found["queue_delay"] = (delays.mean(axis=0) if len(delays) else np.full(delays.shape[1], np.nan)).tolist()
-    cause = longest_wait(*(run.arrays[name] for name in ("ttft", "queue_delay", "cause")))
+    cause = longest_wait(run.arrays)
     causes = [NO_CAUSE, *(str(name) for name in run.arrays["cause"])]
     found["bottleneck"] = float(causes.index(cause))
     found["simulated_seconds"] = seconds

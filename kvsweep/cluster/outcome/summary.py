@@ -30,6 +30,8 @@ RESOURCES = {
 }
 """Resource behind each cause of queueing."""
 OBJECTIVES = ("ttft", "tpot", "e2e")
+WAITING = ("ttft", "queue_delay", "cause", "arrival", "prefill_start", "prefill_end", "prefill_worker")
+"""What tells for what requests waited; the last of them where prefill and decode are apart."""
 
 
 def summarize(ds: xr.Dataset, slo: Mapping[str, float] | None = None) -> dict[str, Any]:
@@ -75,17 +77,49 @@ def summarize(ds: xr.Dataset, slo: Mapping[str, float] | None = None) -> dict[st
 
 def bottleneck(ds: xr.Dataset) -> str:
     """Return the cause for which the requests at and above the 95th percentile of TTFT waited longest in sum."""
-    return longest_wait(ds["ttft"].values, ds["queue_delay"].values, ds["cause"].values)
+    return longest_wait({name: ds[name].values for name in WAITING if name in ds})
 
 
-def longest_wait(ttft: NDArray[np.float64], delays: NDArray[np.float64], causes: NDArray[Any]) -> str:
-    """Return what `bottleneck` does from arrays [s] on (request), (request, cause) and (cause)."""
+def longest_wait(run: Mapping[str, NDArray[Any]]) -> str:
+    """Return what `bottleneck` does from the arrays of a `run`: those of `WAITING` [s] by name.
+
+    A request that waits for KV of decode workers while its prefill worker computes would wait there if it had it.
+    """
+    ttft, causes = run["ttft"], list(run["cause"])
     known = np.isfinite(ttft)
     if not known.any():
         return "none"
-    slow = known & (ttft >= np.percentile(ttft[known], 95))
-    waits = delays[slow].sum(axis=0)
+    slow = np.flatnonzero(known & (ttft >= np.percentile(ttft[known], 95)))
+    waits = run["queue_delay"][slow].sum(axis=0)
+    if "decode_capacity" in causes:
+        behind = _behind_prefill(run, slow, causes)
+        waits[causes.index("decode_capacity")] -= behind
+        waits[causes.index("prefill")] += behind
     return str(causes[int(waits.argmax())]) if waits.max() > 0.0 else "none"
+
+
+def _behind_prefill(run: Mapping[str, NDArray[Any]], slow: NDArray[np.int64], causes: list[Any]) -> float:
+    """Return how long [s] the requests `slow` waited for KV of decode workers, not computed yet, behind others."""
+    own = [causes.index(name) for name in ("prefill", "prefill_slots", "prefill_capacity")]
+    begun, arrival, delays = run["prefill_start"][slow], run["arrival"][slow], run["queue_delay"][slow]
+    waited = np.clip(begun - arrival - delays[:, own].sum(axis=1), 0.0, delays[:, causes.index("decode_capacity")])
+    behind = 0.0
+    for worker in np.unique(run["prefill_worker"][slow]):
+        times, busy = _computed(run, run["prefill_worker"] == worker)
+        these = run["prefill_worker"][slow] == worker
+        until = np.interp((arrival + waited)[these], times, busy)
+        behind += float((until - np.interp(arrival[these], times, busy)).sum())
+    return behind
+
+
+def _computed(run: Mapping[str, NDArray[Any]], those: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return times [s] and for how long [s] until each a worker had computed, that of the requests `those`."""
+    order = np.argsort(run["prefill_start"][those])
+    starts, ends = run["prefill_start"][those][order], np.maximum.accumulate(run["prefill_end"][those][order])
+    first = np.concatenate(([True], starts[1:] > ends[:-1]))
+    begins, stops = starts[first], ends[np.concatenate((first[1:], [True]))]
+    total = np.cumsum(stops - begins)
+    return np.stack((begins, stops), axis=1).ravel(), np.stack((total - (stops - begins), total), axis=1).ravel()
 
 
 def resource(cause: str, workers: Iterable[str]) -> str:

@@ -105,6 +105,20 @@ def test_a_run_that_rejects_all_has_no_latencies() -> None:
     assert found["ttft_seconds"]["p95"] is None
 
 
+def test_waiting_for_decode_kv_behind_a_busy_prefill_worker_is_waiting_for_that() -> None:
+    """More KV changes nothing: prefill computes without a pause either way."""
+    requests = [(0.1 * i, 8000, 2, pages(1000 * i, 125)) for i in range(60)]
+    slow = profile(prefill={"boundary": "whole", "token_seconds": 5e-5})
+    few, many = (
+        kvsweep.cluster.run(trace(requests), cluster({}, {"device_tokens": tokens}, fidelity="engine"), slow)
+        for tokens in (70_400, 704_000)
+    )
+    waits = few["queue_delay"].sum("request")
+    assert str(waits.idxmax().values) == "decode_capacity" and float(waits.sel(cause="prefill")) > 0.0
+    assert few["ttft"].values == pytest.approx(many["ttft"].values, rel=0.02)
+    assert bottleneck(few) == bottleneck(many) == "prefill"
+
+
 @pytest.mark.parametrize(
     ("prefill", "decode", "gap", "cause"),
     [
