@@ -29,6 +29,17 @@ class ResultError(RuntimeError):
     """Work that was asked for correctly and could not be finished (CLI exit code 1)."""
 
 
+def printable(text: str) -> str:
+    """Return `text` as a terminal may show it: control characters and what is no text are written as escapes.
+
+    Names and titles of files by somebody else may hold sequences that a terminal obeys.
+    """
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
+
+
 def shown(value: object, limit: int = 80) -> str:
     """Return `value` as a message may print it: quoted, on one line, shortened to about `limit` characters."""
     try:

@@ -17,7 +17,7 @@ import click
 
 import kvsweep
 from kvsweep import signals
-from kvsweep.errors import InputError, ResultError, unknown_name
+from kvsweep.errors import InputError, ResultError, printable, unknown_name
 
 COMMANDS = {
     "catalog": "analytic", "simulate": "analytic", "sweep": "analytic", "report": "pages", "figures": "pages",
@@ -113,7 +113,10 @@ def _fail(error: Exception, debug: bool) -> NoReturn:
     except OSError:  # what is still buffered goes nowhere, instead of failing again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):  # a reader that has seen enough is no failure to report
-        click.echo(f"kvsweep: error: {' '.join(message.split())}", err=True)
+        try:
+            click.echo(f"kvsweep: error: {printable(' '.join(message.split()))}", err=True)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(code)
 
 
@@ -127,7 +130,7 @@ def _described(error: Exception) -> tuple[str, int]:
     if isinstance(error, ResultError):
         return str(error), 1
     if isinstance(error, MemoryError):
-        return "out of memory; try fewer points, or a reduction that streams (--reduce)", 1
+        return "out of memory; try fewer points, or of a sweep a reduction that streams (kvsweep sweep --reduce)", 1
     if isinstance(error, OSError):
         return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1
     return f"unexpected {type(error).__name__}: {error} (this is a bug; --debug shows where)", 1

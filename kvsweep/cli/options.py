@@ -5,6 +5,7 @@ Values reach the engine as the text the user typed; it reads axes and units, and
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from kvsweep.catalog.load import ENVIRONMENT, load
 from kvsweep.cli.output import FORMATS
 from kvsweep.costs.deployment import DEFAULT_MODEL, DEFAULT_STACK
 from kvsweep.costs.inputs import CHOICE_FIELDS, NUMBER_FIELDS, PART_FIELDS, PROMPT_TOKENS, Choice, Field
-from kvsweep.errors import InputError
+from kvsweep.errors import InputError, printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,6 +34,17 @@ class Bounded(click.FloatRange):
         """Return the number; fails for one out of range and for what is none."""
         number = super().convert(value, param, ctx)
         return number if number == number else self.fail(f"{value} is not a number.", param, ctx)
+
+
+class Files(click.Path):
+    """Paths, of which an environment variable may hold several, as PATH does; an empty entry is none."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        """Return the paths in the value of an environment variable."""
+        return [entry for entry in super().split_envvar_value(rv) if entry]
 
 
 def dashed(name: str) -> str:
@@ -95,7 +107,8 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def say(line: str) -> None:
     """Print `line` on stderr, which keeps stdout for the result."""
-    click.echo(line, err=True)
+    with contextlib.suppress(OSError):  # a full disk behind stderr is no reason to lose the result
+        click.echo(printable(line), err=True)
 
 
 def hardware_option(command: F) -> F:
@@ -114,7 +127,6 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[click.Context, c
 
 def _settings(placement: str) -> Sequence[Callable[[F], F]]:
     """Return the options that are neither a catalog key nor a number."""
-    path = click.Path(path_type=Path)
     return (
         click.option(
             "--placement", multiple=True, metavar="WHERE",
@@ -124,7 +136,7 @@ def _settings(placement: str) -> Sequence[Callable[[F], F]]:
         ),
         click.option("--policies", metavar="IDS", help="Only these policies, as in a,b; all by default."),
         click.option(
-            "--policy-file", "policy_files", type=path, multiple=True, metavar="FILE", envvar=POLICY_FILES,
+            "--policy-file", "policy_files", type=Files(), multiple=True, metavar="FILE", envvar=POLICY_FILES,
             show_envvar=True, help="Python file with a policy of your own; repeatable.",
         ),
         hardware_option,

@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from kvsweep.errors import printable
+
 FORMATS = ("table", "json", "csv")
 """Choices of --format."""
 TABLE_WIDTH = 120
@@ -77,9 +79,9 @@ def print_wide_table(rows: Sequence[Any], keys: Sequence[Column], columns: Seque
         print_table(rows, [*keys, *part], most=None)
 
 
-def printable(text: str, longest: int) -> str:
+def shortened(text: str, longest: int) -> str:
     """Return a text of somebody else on one line of at most `longest` characters, all of which a terminal can show."""
-    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
+    line = printable(" ".join(text.split()))
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
@@ -135,7 +137,7 @@ def _cell(value: object) -> str:
         return _NOTHING
     if isinstance(value, float):
         return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
-    return str(value)
+    return printable(str(value))
 
 
 def _standard(value: object) -> Any:

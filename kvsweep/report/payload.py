@@ -107,7 +107,7 @@ def require_full_sweep(ds: xr.Dataset) -> None:
     """Raise InputError, naming what is needed, for reductions and other files."""
     if ds.attrs.get("kvsweep_kind") == "reduction":
         raise InputError("report: this file holds reductions of a sweep; allowed: a full sweep (run it without reduce)")
-    sweeps.require_sweep(ds)
+    sweeps.require_policies(ds)
 
 
 def check_budget(sizes: Mapping[str, int], budget: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import kvsweep
 from kvsweep.cli import app
 from kvsweep.errors import InputError, ResultError
-from tests.cli_runner import done, refused, run
+from tests.cli_runner import GOOD_POLICY, done, refused, run
 
 HEAVY = ("numpy", "numba", "xarray", "matplotlib", "netCDF4")
 
@@ -140,3 +141,20 @@ def test_closed_streams_are_no_error(closing: str) -> None:
 
 def test_no_arguments_show_the_help() -> None:
     assert done().stdout == done("--help").stdout
+
+
+def test_a_full_disk_behind_stderr_loses_neither_result_nor_exit_code(tmp_path: Path) -> None:
+    output = tmp_path / "s.json"
+    with open("/dev/full", "w") as full:
+        for arguments, code in ((("--gpu", "none"), 2), (("-o", str(output)), 0)):
+            command = [sys.executable, "-m", "kvsweep", "simulate", *arguments]
+            ended = subprocess.run(command, stderr=full, stdout=subprocess.DEVNULL, timeout=60)
+            assert ended.returncode == code
+    assert output.is_file()
+
+
+def test_empty_entries_of_a_variable_with_files_are_none(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(GOOD_POLICY)
+    variable = f"{tmp_path / 'p.py'}{os.pathsep}"
+    result = done("simulate", "--policies", "mine", "-q", "--format", "json", env={"KVSWEEP_POLICY_FILE": variable})
+    assert '"mine"' in result.stdout

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvsweep.cli.options import say
 from kvsweep.cli.output import TABLE_WIDTH, Column, print_table, to_csv, to_json
 
 ROWS = [{"key": "a", "rate": 1.5e9, "size": math.inf}, {"key": "long", "rate": 123456789e3, "size": None}]
@@ -88,3 +89,9 @@ def test_csv_holds_no_nan_or_infinity(rows: list[dict[str, float]]) -> None:
     for row, given_row in zip(read, rows, strict=False):
         for name, value in given_row.items():
             assert row[name] == (repr(value) if math.isfinite(value) else "")
+
+
+def test_what_a_terminal_would_obey_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"name": "a\x1b[31mb\x9b2J\udcff é"}], [Column("Name", lambda row: row["name"])])
+    say("title\x1b]0;x\x07")
+    assert capsys.readouterr() == ("Name\na\\x1b[31mb\\x9b2J\\udcff é\n", "title\\x1b]0;x\\x07\n")

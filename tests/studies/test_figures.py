@@ -148,3 +148,12 @@ def test_what_cannot_be_drawn_is_one_line(ds: xr.Dataset, tmp_path: Path) -> Non
         assert message in refused("figures", *arguments)
     done("figures", "winner", file, "--x", "ttl", "--y", "host_tokens", *out)
     assert (tmp_path / "f.png").stat().st_size > 10_000
+
+
+def test_a_title_is_no_formula_and_winners_have_letters(ds: xr.Dataset) -> None:
+    drawn = map_figure(ds.assign_attrs(title="a $x_{ b"), ("ttl", "host_tokens"), select={"gateway": "round_robin"})
+    drawn.canvas.draw()
+    many = ds.isel(ttl=[0] * 36).assign_coords(ttl=np.arange(36.0))
+    with pytest.raises(InputError, match="over: ttl has 36 points; allowed: at most 35"):
+        winner_figure(many, ("gateway", "host_tokens"), "ttl")
+    winner_figure(many.isel(ttl=slice(35)), ("gateway", "host_tokens"), "ttl")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.output import LONGEST_NAME, Column, print_table, printable, to_csv, to_json, wrapped
+from kvsweep.cli.output import LONGEST_NAME, Column, print_table, shortened, to_csv, to_json, wrapped
 from kvsweep.costs.inputs import SIMULATE_DEFAULTS
 from kvsweep.grid.flags import world_line
 from kvsweep.results.analysis.summary import Summary, summarize
@@ -82,7 +82,7 @@ def _print_table(summaries: Mapping[str, Summary], plan: Plan, ratios: Sequence[
 
 def told_names(policies: Iterable[Policy]) -> dict[str, str]:
     """Return what tables call policies, by id: their labels, as pages and figures do, with the id beside equal ones."""
-    told = {policy.name: printable(policy.label, LONGEST_NAME) for policy in policies}
+    told = {policy.name: shortened(policy.label, LONGEST_NAME) for policy in policies}
     several = Counter(told.values())
     return {name: label if several[label] == 1 else f"{label} ({name})" for name, label in told.items()}
 

@@ -11,7 +11,7 @@ import click
 from kvsweep.cli.cluster.plan import plan
 from kvsweep.cli.cluster.sweep import sweep
 from kvsweep.cli.files import check_outputs
-from kvsweep.cli.options import POLICY_FILES, completing, hardware_option, say
+from kvsweep.cli.options import POLICY_FILES, Files, completing, hardware_option, say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.cli.progress import progress
 from kvsweep.cli.slo import limits_of
@@ -136,7 +136,7 @@ def _vllm_files(fidelity: str, given: dict[str, Any]) -> tuple[tuple[str, str], 
               help="Profile, of vllm workers a step profile, or the name of a shipped one.")  # fmt: skip
 @click.option("--output", "-o", type=_PATH, metavar="FILE", required=True, callback=_suffixed(".nc"),
               help="NetCDF file of the result.")  # fmt: skip
-@click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
+@click.option("--policy-file", "policy_files", type=Files(), multiple=True, metavar="FILE", envvar=POLICY_FILES,
               show_envvar=True,
               help="Python file with a policy of your own (retrieval, gateway, eviction, retention).")  # fmt: skip
 @click.option("--events", type=_PATH, metavar="FILE", callback=_suffixed(".nc", ".json"),

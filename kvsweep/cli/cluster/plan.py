@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvsweep.cli.options import POLICY_FILES, say
+from kvsweep.cli.options import POLICY_FILES, Files, say
 from kvsweep.cli.output import Column, print_table, to_json
 from kvsweep.cli.progress import Lines
 from kvsweep.cli.slo import limits_of
@@ -34,7 +34,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--request-rate", type=float, metavar="RATE", help="Scale arrivals to this mean rate [1/s].")
 @click.option("--threads", type=click.IntRange(1, 4096), metavar="N", show_default="all cores",
               help="Simulations at a time.")  # fmt: skip
-@click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
+@click.option("--policy-file", "policy_files", type=Files(), multiple=True, metavar="FILE", envvar=POLICY_FILES,
               show_envvar=True, help="Python file with a policy of your own; repeatable.")  # fmt: skip
 @told_options()
 @click.option("--format", "output_format", type=click.Choice(("table", "json")), default="table", show_default=True,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvsweep.cli.files import check_outputs, check_page
-from kvsweep.cli.options import POLICY_FILES, say
+from kvsweep.cli.options import POLICY_FILES, Files, say
 from kvsweep.cli.output import Column, print_wide_table, to_csv, to_json
 from kvsweep.cli.progress import progress
 from kvsweep.errors import InputError, ResultError
@@ -37,7 +37,7 @@ def _netcdf(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
 @click.option("--axis", "axes", multiple=True, metavar="NAME=VALUES",
               help="Axis laid over those of the study, as in ttl=1,10,60,inf; repeatable.")  # fmt: skip
 @click.option("--threads", type=int, metavar="N", show_default="all cores", help="Simulations at a time.")
-@click.option("--policy-file", "policy_files", type=_PATH, multiple=True, metavar="FILE", envvar=POLICY_FILES,
+@click.option("--policy-file", "policy_files", type=Files(), multiple=True, metavar="FILE", envvar=POLICY_FILES,
               show_envvar=True, help="Python file with a policy of your own; repeatable.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Check everything, print size and expected time, simulate one cell.")
 @click.option("--partial", is_flag=True, help="Write what an interrupted or running study has so far; run nothing.")

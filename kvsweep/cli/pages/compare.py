@@ -10,7 +10,7 @@ import click
 
 from kvsweep.cli.files import check_outputs, check_page
 from kvsweep.cli.options import say
-from kvsweep.cli.output import FORMATS, LONGEST_NAME, Column, print_table, printable, to_csv, to_json
+from kvsweep.cli.output import FORMATS, LONGEST_NAME, Column, print_table, shortened, to_csv, to_json
 
 if TYPE_CHECKING:
     from kvsweep.results.analysis.compare import Comparison, PolicyComparison, TimeChange
@@ -73,7 +73,7 @@ def _print_configuration(found: Comparison) -> None:
 
 def _print_results(found: Comparison) -> None:
     def called(name: str) -> str:
-        return printable(found.labels[name], LONGEST_NAME)
+        return shortened(found.labels[name], LONGEST_NAME)
 
     click.echo(f"{found.points} grid points in both")
     for axis in found.axes:

@@ -11,7 +11,7 @@ import click
 
 from kvsweep import signals
 from kvsweep.catalog.load import ENVIRONMENT
-from kvsweep.cli.options import POLICY_FILES, say
+from kvsweep.cli.options import POLICY_FILES, Files, say
 from kvsweep.errors import InputError, ResultError, shown
 
 NEEDED = ("fastapi", "uvicorn", "starlette", "pydantic")
@@ -23,7 +23,7 @@ NEEDED = ("fastapi", "uvicorn", "starlette", "pydantic")
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 takes any free one."
 )
 @click.option(
-    "--policy-file", "policy_files", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
+    "--policy-file", "policy_files", type=Files(), multiple=True, metavar="FILE",
     envvar=POLICY_FILES, show_envvar=True, help="Python file with a policy of your own; repeatable.",
 )  # fmt: skip
 @click.option(

@@ -10,8 +10,8 @@ import click
 
 from kvsweep.cli.cluster.sweep import require_all_cells
 from kvsweep.cli.files import check_outputs, check_page
-from kvsweep.cli.options import POLICY_FILES, say
-from kvsweep.cli.output import LONGEST_NAME, Column, printable
+from kvsweep.cli.options import POLICY_FILES, Files, say
+from kvsweep.cli.output import LONGEST_NAME, Column, shortened
 from kvsweep.cli.progress import progress
 from kvsweep.cli.studies import options
 from kvsweep.errors import InputError
@@ -289,7 +289,7 @@ def _trace(given: dict[str, Any]) -> tuple[Any, TraceSpec]:
     *_TRACE, _CONFIG, _PROFILE, _FIDELITY,
     click.option("--ttft", type=float, default=2.0, show_default=True, metavar="SECONDS",
                  help="Target the policies decide by, where the cluster file has none."),
-    click.option("--policy-file", "policy_files", type=options.PATH, multiple=True, metavar="FILE",
+    click.option("--policy-file", "policy_files", type=Files(), multiple=True, metavar="FILE",
                  envvar=POLICY_FILES, show_envvar=True, help="Policies of your own; repeatable."),
     click.option("-o", "--output", "page", type=options.PATH, metavar="FILE.html", help="Write the page."),
 )  # fmt: skip
@@ -327,7 +327,7 @@ def analytic(ttft: float, policy_files: Sequence[Path], page: Path | None, **giv
     rows = [
         {
             "policy": str(policy),
-            "label": printable(str(label), LONGEST_NAME),
+            "label": shortened(str(label), LONGEST_NAME),
             **{name: float(mean[name].sel(policy=policy)) for name in titles},
         }
         for policy, label in zip(ds["policy"].values, ds["policy_label"].values, strict=True)

@@ -11,7 +11,7 @@ import xarray as xr
 
 from kvsweep.errors import InputError, shown
 from kvsweep.results.analysis.slices import grid_dims, value_text
-from kvsweep.results.analysis.sweeps import require_sweep
+from kvsweep.results.analysis.sweeps import require_policies
 from kvsweep.results.attrs import mapping_attr
 from kvsweep.results.names import NAMES
 
@@ -85,7 +85,7 @@ def compare(a: xr.Dataset, b: xr.Dataset) -> Comparison:
     Raises InputError when no point or policy is in both.
     """
     for ds in (a, b):
-        require_sweep(ds)
+        require_policies(ds)
     ours, theirs = [str(name) for name in a["policy"].values], [str(name) for name in b["policy"].values]
     common = [name for name in ours if name in theirs]
     if not common:

@@ -202,6 +202,13 @@ def require_sweep(ds: xr.Dataset) -> None:
         raise InputError(f"{texts[0]} of this Dataset does not hold numbers; allowed: the result of a full sweep")
 
 
+def require_policies(ds: xr.Dataset) -> None:
+    """Raise InputError when `ds` is no full sweep with a dim of policies, which a slice may lack."""
+    require_sweep(ds)
+    if "policy" not in ds.dims:
+        raise InputError("this Dataset has no dim policy; allowed: one policy as a list, as in ds.isel(policy=[0])")
+
+
 def _named(name: str, array: xr.DataArray, ds: xr.Dataset) -> xr.DataArray:
     dims = [dim for dim in ds["meets_slo"].dims if dim in array.dims]
     return array.transpose(*dims).rename(name).assign_attrs(attributes(name))

@@ -14,7 +14,7 @@ import xarray as xr
 import kvsweep
 from kvsweep.errors import InputError, ResultError
 from kvsweep.results import attrs, files, netcdf
-from kvsweep.results.analysis.sweeps import require_sweep, simplest_first
+from kvsweep.results.analysis.sweeps import require_policies, require_sweep, simplest_first
 from kvsweep.results.names import NAMES
 
 AXES = {"stack": ["h200", "a100_ddr4_sata"], "placement": ["auto", "manual:1,1,1"], "total_blocks": 90_000,
@@ -222,3 +222,10 @@ def test_policies_are_found_by_id_and_label(sweep: xr.Dataset) -> None:
     )
     with pytest.raises(InputError, match="nothing"):
         sweep.kvsweep.policy("nothing")
+
+
+def test_a_sweep_without_its_dim_of_policies_is_refused() -> None:
+    ds = kvsweep.sweep(hit_ratio="0:1:n3")
+    with pytest.raises(InputError, match="no dim policy; allowed: one policy as a list"):
+        require_policies(ds.isel(policy=0))
+    require_policies(ds.isel(policy=[0]))

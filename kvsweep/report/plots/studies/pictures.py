@@ -85,7 +85,7 @@ def cliff_figure(ds: xr.Dataset, device_tokens: float) -> Figure:
     seconds_axis(axes[0])
     axes[1].set_ylim(bottom=0.0)
     made.legend(handles=axes[0].get_lines()[: ds.sizes["host_tokens"]], loc="outside lower center", ncols=4)
-    made.suptitle(f"{ds.attrs['title']}\ndotted: the larger of device and host")
+    made.suptitle(f"{plain(str(ds.attrs['title']), 100)}\ndotted: the larger of device and host")
     return made
 
 

@@ -32,6 +32,7 @@ Value = tuple[str, str | None]
 MOST_LINES = 16
 """Most lines of a figure that can be told apart."""
 MOST_PANELS = 12
+MOST_WINNERS = 35  # of which each has a letter or digit of its own, beside those without a winner
 NUMBERED = 100
 """Most cells of a panel in which numbers are written."""
 
@@ -74,7 +75,7 @@ def draw_maps(
             ax.set_title(said(panel, point.item()))
     style.outer_labels(drawn)
     _color_bar(made, drawn, norm, array)
-    made.suptitle(f"{ds.attrs.get('title', 'Cluster study')}\n{caption}")
+    made.suptitle(f"{_headline(ds)}\n{caption}")
     return drawn
 
 
@@ -86,7 +87,7 @@ def draw_map(ax: Axes, ds: xr.Dataset, axes: tuple[str, str], value: Value, sele
     _draw_cells(ax, array.transpose(y, x), norm)
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
     _color_bar(ax.figure, [ax], norm, array)
-    ax.set_title(f"{ds.attrs.get('title', 'Cluster study')}\n{caption}")
+    ax.set_title(f"{_headline(ds)}\n{caption}")
 
 
 def _color_bar(made: Figure | SubFigure, drawn: Sequence[Axes], norm: Normalize, array: xr.DataArray) -> None:
@@ -112,13 +113,15 @@ def draw_winner(
     """Draw the map of `winner_figure` into `ax`."""
     x, y = axes
     array, caption = _slice(ds, value, [x, y, over], select or {}, spelled)
+    if array.sizes[over] > MOST_WINNERS:
+        raise InputError(f"{spelled}over: {over} has {array.sizes[over]} points; allowed: at most {MOST_WINNERS}")
     best = studies.best_along(array, over, value[0] in studies.MORE_IS_BETTER)
     points = [tick_text(over, point) for point in array[over].values.tolist()]
     states = [NONE, *_states(points)]
     lettered = draw_cells(ax, best.transpose(y, x).values + 1, states)
     label_cells(ax, (x, ds[x].values.tolist()), (y, ds[y].values.tolist()))
     kind = "highest" if value[0] in studies.MORE_IS_BETTER else "lowest"
-    title = f"{ds.attrs.get('title', 'Cluster study')}\n{label(over)} with the {kind} {_title(array)}\n{caption}"
+    title = f"{_headline(ds)}\n{label(over)} with the {kind} {_title(array)}\n{caption}"
     style.head(ax, title, state_handles([state for i, state in enumerate(states) if i or (best < 0).any()], lettered))
 
 
@@ -154,7 +157,7 @@ def draw_curve(
         ax.yaxis.set_major_formatter(FuncFormatter(count_text))
     keep_scale(ax, "y")
     ax.grid(True, axis="y")
-    title = f"{ds.attrs.get('title', 'Cluster study')}\n{caption}"
+    title = f"{_headline(ds)}\n{caption}"
     if np.isfinite(half.values).any():
         title += f"\nbands: 95 % intervals of the mean over {ds.sizes['seed']} seeds"
     if lines:
@@ -262,12 +265,16 @@ def _title(array: xr.DataArray) -> str:
     return " ".join(part for part in (name, plain(of), f"[{units}]" if units else "") if part)
 
 
+def _headline(ds: xr.Dataset) -> str:
+    return plain(str(ds.attrs.get("title", "Cluster study")), 110)
+
+
 def _states(points: Sequence[str]) -> list[State]:
     """Return how each point is drawn: a colour, a letter and a hatch of its own."""
     states: list[State] = []
     for i, point in enumerate(points):
         taken = {NONE.letter, *(state.letter for state in states)}
         letters = [letter for letter in point.upper() if letter.isascii() and letter.isalnum()]
-        letter = next(each for each in (*letters, *"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789?") if each not in taken)
+        letter = next(each for each in (*letters, *"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") if each not in taken)
         states.append(State(plain(point), letter, style.SERIES[i % len(style.SERIES)], style.HATCHES[i % 8]))
     return states

@@ -24,7 +24,7 @@ X, Y = "request_rate", "p95_seconds"
 @style.in_style
 def figure(ds: xr.Dataset, select: Mapping[str, Any], x: str = X, y: str = Y, spelled: str = "") -> Figure:
     """Return the figure of a sweep; `select` fixes the dims other than `x` and `y`, see `take_slice`."""
-    sweeps.require_sweep(ds)
+    sweeps.require_policies(ds)
     part = take_slice(ds, (x, y), select, spelled)
     made = style.new_figure(height(part))
     draw(made, part, x, y)
