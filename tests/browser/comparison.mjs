@@ -1,6 +1,6 @@
 // What a reader meets in the report of a comparison: `node comparison.mjs FILE.html` prints observations as JSON.
 // tests/report/comparison/test_browser.py compares them with both Datasets.
-import { axe, emulations, injected, keyboard, launch, observe, open, overflow, ready, saved } from "./page.mjs";
+import { axe, emulations, injected, keyboard, launch, observe, open, overflow, ready, remembered, saved } from "./page.mjs";
 
 /** Shows every view and the axes swapped, with the view as a table; returns what each says. */
 async function views(page) {
@@ -32,7 +32,7 @@ try {
   result.csv = (await saved(page, "#kv-csv")).toString("utf-8");
   result.png = (await saved(page, "#kv-png")).subarray(0, 8).toString("hex");
   await page.selectOption("#kv-view", "time_ratio");
-  await page.waitForTimeout(300);
+  await remembered(page);
   result.beforeReload = await observe(page);
   await page.reload();
   await ready(page);

@@ -21,6 +21,14 @@ export async function open(browser, file, notes, options = {}) {
 
 export const ready = (page) => page.waitForFunction(() => document.documentElement.dataset.ready === "true", null, { timeout: 30_000 });
 
+/** Waits until the fragment of the page holds what the reader chose last, which it does a moment later. */
+export const remembered = (page) => page.waitForFunction(() => {
+  const { state, cube } = globalThis.kvsweepView;
+  const kept = new URLSearchParams(location.hash.slice(1));
+  const place = (point) => point && cube.dims.map((dim) => point[dim.name]).join(".");
+  return kept.get("view") === state.view && kept.get("at") === place(state.at) && kept.get("pin") === place(state.pin);
+});
+
 /** The point the reader stands at, with the numbers of the cursor's table and the counts of the legend. */
 export const observe = (page) => page.evaluate(() => {
   const values = (prefix) => Object.fromEntries([...document.querySelectorAll(`[id^="${prefix}"]`)].map((cell) =>

@@ -1,6 +1,6 @@
 // What a reader meets in a report, in headless Chromium: `node report.mjs FILE.html` prints observations as JSON.
 // CHROMIUM names the browser. tests/report/test_browser.py compares them with the Dataset.
-import { axe, emulations, injected, keyboard, launch, observe, open, overflow, ready, saved } from "./page.mjs";
+import { axe, emulations, injected, keyboard, launch, observe, open, overflow, ready, remembered, saved } from "./page.mjs";
 
 /** Shows every view, the axes swapped and every chart; returns what each says. */
 async function views(page) {
@@ -41,7 +41,7 @@ try {
   result.axeOpen = await axe(page);
   result.csv = (await saved(page, "#kv-csv")).toString("utf-8");
   result.png = (await saved(page, "#kv-png")).subarray(0, 8).toString("hex");
-  await page.waitForTimeout(300);
+  await remembered(page);
   result.beforeReload = await observe(page);
   await page.reload();
   await ready(page);

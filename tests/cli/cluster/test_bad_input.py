@@ -149,8 +149,9 @@ def test_a_prompt_larger_than_every_pool_is_rejected_and_the_others_run(n_input:
 @pytest.mark.parametrize("worker", [0, 1])
 def test_pools_that_hold_nobody_reject_all(worker: int) -> None:
     change("c.yaml", lambda config: config["workers"][worker].update(device_tokens=64))
-    ds = results()
-    assert ds["rejected"].values.all() and ds["ttft"].isnull().all()
+    assert refused(*RUN, code=1).startswith("all 3 requests were rejected: ")
+    with kvsweep.open("r.nc") as ds:
+        assert ds["rejected"].values.all() and ds["ttft"].isnull().all()
 
 
 def test_a_host_of_no_capacity_keeps_nothing() -> None:

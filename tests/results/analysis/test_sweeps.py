@@ -20,7 +20,7 @@ from kvsweep.results.names import NAMES
 AXES = {"stack": ["h200", "a100_ddr4_sata"], "placement": ["auto", "manual:1,1,1"], "total_blocks": 90_000,
         "hit_ratio": "0:1:0.25", "request_rate": "0.01:0.3:n5", "p95_seconds": "5:60:n4"}  # fmt: skip
 REAL = {"gpu": "h100-sxm", "model": "llama-3.1-8b", "cost_model": ["linear", "attention"], "setup_seconds": 0.05,
-        "overlap": ["ideal", "layerwise", "serial"], "placement": ["auto", "manual:1,2,1"], "total_blocks": 6000,
+        "overlap": ["ideal", "layerwise", "serial"], "placement": ["auto", "manual:1,2,1"], "total_blocks": 600,
         "hit_ratio": "0:1:n3", "request_rate": [0.1, 2], "p95_seconds": [1, 4]}  # fmt: skip
 
 
