@@ -78,10 +78,12 @@ class Engine:
     def _catalog(self) -> Catalog:
         return load(self._hardware, "--hardware")
 
+    def _require_files(self) -> None:
+        if missing := [file for file in self._policy_files if not file.is_file()]:
+            raise InputError(f"--policy-file: {missing[0]}: no such file")
+
     def _policies(self) -> PolicySet:
-        for file in self._policy_files:
-            if not file.is_file():
-                raise InputError(f"--policy-file: {file}: no such file")
+        self._require_files()
         return load_policies(self._policy_files)
 
     @contextlib.contextmanager
@@ -92,8 +94,7 @@ class Engine:
         try:
             with _own_problems():
                 self._catalog()
-                if missing := [file for file in self._policy_files if not file.is_file()]:
-                    raise InputError(f"--policy-file: {missing[0]}: no such file")
+                self._require_files()
             yield
         finally:
             self._turn.release()
